@@ -26,7 +26,7 @@ NEEDS = {
     "chonn-lab": ("chonn_lab",),
     **dict.fromkeys(("chonn-pdebench", "pdebench"), ("hydra", "pdebench")),
     **dict.fromkeys(EXAMPLES, ("h5py", "matplotlib", "scipy")),
-    "mesh_file.py": ("meshio",),
+    **dict.fromkeys(("gmsh_part.py", "mesh_file.py"), ("meshio",)),
 }
 REPORT = "import os; print('turns', os.environ.get('GOMP_SPINCOUNT'), flush=True); os._exit(0)\n"
 

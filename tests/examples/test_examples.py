@@ -33,7 +33,9 @@ def test_these_scripts_and_no_more():
         "darcy_mesh",
         "diode_ladder",
         "direct_solve",
+        "gmsh_part",
         "habitat",
+        "learned_law",
         "mesh_file",
         "neuralop_darcy",
     ]
@@ -61,6 +63,14 @@ def test_a_direct_solve_is_near_the_datas_scheme_and_passive(capsys):
 def test_the_diodes_of_a_ladder_are_found(capsys):
     _, printed = run("diode_ladder", capsys, "--sections", "4")
     assert "emission coefficient: 1.8000" in printed
+
+
+def test_a_law_is_learned_from_fields(capsys):
+    _, printed = run("learned_law", capsys, "--resolution", "12")
+    law, same, more = (float(x) for x in re.findall(r"([\d.]+)%", printed))
+    assert law < 5
+    assert same < 1
+    assert more < 50
 
 
 def test_water_in_the_column_of_celia_is_that_of_a_finer_grid(capsys):
@@ -177,6 +187,31 @@ def test_a_mesh_file_of_an_annulus_has_its_analytic_temperature(tmp_path, capsys
     r = points.norm(dim=1)
     exact = (1 - r.square()) / 4 - 0.1875 * r.log() / math.log(0.5)
     torch.testing.assert_close(u, exact, rtol=0, atol=3e-4)
+
+
+def test_physical_groups_of_gmsh_are_walls(tmp_path, capsys):
+    """A tube between a wall at 400 K and a film to 300 K, in gmsh's older format and in numbers."""
+    meshio = pytest.importorskip("meshio")
+    n, rings = 96, 17
+    turn = 2 * math.pi * (torch.arange(n) + torch.arange(rings)[:, None] % 2 / 2).double() / n
+    r = torch.linspace(0.05, 0.1, rings).double()[:, None]
+    points = torch.stack([r * turn.cos(), r * turn.sin(), 0 * r * turn], -1).reshape(-1, 3)
+    triangles = Delaunay(points[:, :2]).simplices
+    triangles = triangles[(triangles >= n).any(1)]
+    around = torch.stack([torch.arange(n), torch.arange(1, n + 1) % n], 1)
+    cells = [("line", around + (rings - 1) * n), ("line", around), ("triangle", triangles)]
+    tags = [[number] * len(of) for number, (_, of) in enumerate(cells, 1)]
+    names = {"hot": [1, 1], "hole": [2, 1], "steel": [3, 2]}
+    file = tmp_path / "tube.msh"
+    data = {"gmsh:physical": tags, "gmsh:geometrical": tags}
+    tube = meshio.Mesh(points.numpy(), cells, cell_data=data, field_data=names)
+    tube.write(file, file_format="gmsh22")
+    _, printed = run("gmsh_part", capsys, str(file))
+    heat = 2 * math.pi * 100 / (math.log(2) / 50 + 1 / (500 * 0.05))
+    assert float(re.search(r"([\d.]+) W", printed)[1]) == pytest.approx(heat, rel=2e-3)
+    coldest, hottest = map(float, re.search(r"([\d.]+) to ([\d.]+) K", printed).groups())
+    assert coldest == pytest.approx(300 + heat / (2 * math.pi * 500 * 0.05), abs=0.1)
+    assert hottest == 400
 
 
 def test_a_pore_networks_permeability_is_of_fourth_order_in_the_radii(tmp_path, capsys):

@@ -274,11 +274,15 @@ class Training:
         return min(1.0, (self.seconds + clock(self.device) - self.started) / self.budget)
 
     def fit(self, data: Data, checkpoint: Path | None = None) -> None:
-        """Train the remaining epochs, with a checkpoint after each; none of an `Untrained` model.
-        Errors are those of `epoch`."""
+        """Train the remaining epochs, with a checkpoint after each; an `Untrained` model
+        fits its numbers. Errors are those of `epoch`."""
         train = data.train
         if isinstance(self.model, Untrained):
+            self.started = clock(self.device)
             self.model.fit(train)
+            if checkpoint is not None and any(True for _ in self.model.parameters()):
+                self.seconds = clock(self.device) - self.started
+                self.save(checkpoint)
             return
         if self.samples is not None:
             if self.samples > len(train):

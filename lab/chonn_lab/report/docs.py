@@ -100,11 +100,12 @@ def draw() -> None:
         page.draw(study, DOCS)
     searched = [study for study in studies if study.name in SEARCHED]
     figures.draw_grids(searched, folder / "resolution.png")
-    laws, budgets = (
+    laws, fluxes, budgets = (
         [study for study in studies if f"runs/{study.name}" in tables.TABLES[name]["file"]]
-        for name in ("law", "curves")
+        for name in ("law", "flux", "curves")
     )
-    figures.draw_laws(laws, folder / "laws.svg")
+    figures.draw_laws(laws, folder / "laws.svg", "input", "conductivity, up to a factor")
+    figures.draw_laws(fluxes, folder / "flux_laws.svg", "|grad u|", "flux over k")
     figures.draw_budgets(budgets, folder / "curves.svg")
     (flow,) = read_studies(RUNS / "rollouts" / "navier_stokes_rollouts-small.json")
     where = tables.TABLES["rollouts"]["where"]

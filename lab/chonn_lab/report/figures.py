@@ -128,14 +128,12 @@ def draw_budgets(studies: Sequence[Study], path: Path, metric: str = "relative_l
             curves(name, panels, x, f"{metric_label(metric)} error")
 
 
-def draw_laws(studies: Sequence[Study], path: Path) -> None:
-    """The law of the medium that our models have learned beside the true one, a panel a study."""
+def draw_laws(studies: Sequence[Study], path: Path, x: str, y: str) -> None:
+    """The law that our models have learned beside the true one, a panel a study."""
     panels: dict[str, list[Line]] = {}
     for study in studies:
         runs = [run.curves for run in study.runs if run.curves.get("law")]
-        for name, label in (
-            (("law_true", "true law"), ("law", "read from the weights")) if runs else ()
-        ):
+        for name, label in (("law_true", "true law"), ("law", "learned law")) if runs else ():
             points = [
                 Statistic.of(values) for values in zip(*(run[name] for run in runs), strict=True)
             ]
@@ -144,4 +142,4 @@ def draw_laws(studies: Sequence[Study], path: Path) -> None:
             line = label, places, points, look
             panels.setdefault(study.title, []).append(line)
     if panels:
-        curves(path, panels, "input", "conductivity, up to a factor")
+        curves(path, panels, x, y)

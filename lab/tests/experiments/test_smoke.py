@@ -26,6 +26,7 @@ MODELS = {
     "upscaling": ["chonn_network", "unet", "own_scheme", "learned_coefficients"],
     "meshes": ["chonn_network", "own_scheme", "node_scheme", "gino"],
     "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "learned_coefficients"],
+    "flux_law": ["flux_law", "chonn_network", "fno"],
     "rectangle": ["chonn_network", "fno_neuralop", "own_scheme"],
     "pdebench_series": ["unet", "fno_neuralop", "chonn_step", "own_scheme", "persistence"],
     "helmholtz": ["chonn_network_open", "fno_neuralop", "own_scheme"],

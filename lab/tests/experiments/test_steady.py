@@ -21,7 +21,7 @@ from chonn_ops.models import CHONNNetwork2d
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law", "rectangle", "helmholtz"),
+    *("upscaling", "unknown_law", "rectangle", "helmholtz", "flux_law"),
 )
 
 
@@ -116,7 +116,9 @@ def test_published_files_of_fno_are_read_in_place_of_ours(tmp_path):
     assert list(found.makers(tmp_path)) == paths
 
 
-@pytest.mark.parametrize("name", sorted(set(STEADY) - {"fno_darcy", "poisson", "unknown_law"}))
+@pytest.mark.parametrize(
+    "name", sorted({*STEADY} - {"fno_darcy", "poisson", "unknown_law", "flux_law"})
+)
 def test_who_is_told_the_equation_and_its_scheme_knows_the_data(folders, name):
     """To the rounding of float32 fields; another scheme, as `direct`, leaves 1e-3 and more."""
     found = smoke(name)

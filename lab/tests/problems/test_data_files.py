@@ -24,6 +24,7 @@ AXES = ("x-coordinate", "y-coordinate")
 WAVES = {"k": (2, 48, 48), "f": (2, 48, 48), "tensor": (2, 2, 48, 48)}
 PLATE = {"tensor": (9, 1, 8, 12), "nu": (9, 8, 12), AXES[0]: (8,), AXES[1]: (12,)}
 CASES = {
+    "flux_law": ((9, 8), dict.fromkeys(("f", "k", "u"), (9, 8, 8))),
     "darcy": ((9, 8), {"tensor": (9, 1, 8, 8), "nu": (9, 8, 8), **dict.fromkeys(AXES, (8,))}),
     "fno_darcy": ((5, 2, 9), {"coeff": (9, 9, 5), "sol": (9, 9, 5)}),
     "helmholtz": ((2, 48), WAVES | dict.fromkeys(AXES, (48,))),

@@ -88,11 +88,12 @@ def test_figures_of_grids_budgets_and_laws_show_what_runs_have(tmp_path):
     shown = study(runs, "small+curves")
     figures.draw_grids([shown], tmp_path / "grids.png")
     figures.draw_budgets([shown], tmp_path / "curves.svg")
-    figures.draw_laws([shown], tmp_path / "laws.svg")
+    figures.draw_laws([shown], tmp_path / "laws.svg", "input", "k")
     names = {"grids.png", "curves-samples.svg", "curves-seconds.svg", "laws.svg"}
     assert {path.name for path in tmp_path.iterdir()} == names
     text = (tmp_path / "curves-samples.svg").read_text()
     assert "Darcy flow, 10 seconds" in text
     assert "Darcy flow, 16 samples" in (tmp_path / "curves-seconds.svg").read_text()
-    figures.draw_laws([study([record("darcy", "a", 1)], "small")], tmp_path / "none.svg")
-    assert not (tmp_path / "none.svg").exists()
+    none = tmp_path / "none.svg"
+    figures.draw_laws([study([record("darcy", "a", 1)], "small")], none, "input", "k")
+    assert not none.exists()
