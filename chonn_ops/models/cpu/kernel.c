@@ -64,8 +64,8 @@ static void slopes(struct axis x, const REAL *restrict z, REAL *restrict next, R
 }
 
 /* `after`: z and a part of the change by the fluxes of `at`. */
-static void stage(const struct carry_args *a, const REAL *restrict at, const REAL *restrict z,
-                  REAL part, REAL *restrict after, REAL *restrict work) {
+static void stage(const struct carry_args *a, const REAL *restrict at, const REAL *restrict z, REAL part,
+                  REAL *restrict after, REAL *restrict work) {
     const int64_t n = cells(a);
     REAL *restrict ahead = work, *restrict next = work + n, *restrict s = work + 2 * n;
     memcpy(after, z, n * sizeof(REAL));
@@ -75,9 +75,8 @@ static void stage(const struct carry_args *a, const REAL *restrict at, const REA
         slopes(x, at, next, s);
         for (int64_t i = 0; i < n; i++) after[i] -= part * speed(x, at[i]) * s[i];
         EACH_FACE(x.ring, const REAL front = at[i] + s[i] / 2, back = at[j] - s[j] / 2;
-                  const REAL flow = part * speed(x, (front + back) / 2);
-                  const REAL jump = back - front; after[i] -= (flow < 0 ? flow : 0) * jump;
-                  ahead[i] = (flow > 0 ? flow : 0) * jump;)
+                  const REAL flow = part * speed(x, (front + back) / 2); const REAL jump = back - front;
+                  after[i] -= (flow < 0 ? flow : 0) * jump; ahead[i] = (flow > 0 ? flow : 0) * jump;)
         EACH_FACE(x.ring, after[j] -= ahead[i];)
     }
 }
@@ -92,8 +91,8 @@ static void step(const struct carry_args *a, const REAL *restrict z, REAL *restr
 /* Adds to `of_at` the gradient of a stage's state `at`, from that behind it; gradients of the speeds
  * are added, too. */
 static void stage_back(const struct carry_args *a, const REAL *restrict at, REAL part,
-                       const REAL *restrict grad, REAL *restrict of_at,
-                       double *restrict grad_speeds, REAL *restrict work) {
+                       const REAL *restrict grad, REAL *restrict of_at, double *restrict grad_speeds,
+                       REAL *restrict work) {
     const int64_t n = cells(a);
     REAL *restrict next = work, *restrict s = work + n, *restrict of_s = work + 2 * n;
     REAL *restrict of_back = work + 3 * n, *restrict of_next = work + 4 * n;
