@@ -172,7 +172,8 @@ class LawOnMesh(Untrained):
             curvature = rows @ rows.T / noise + prior.T @ prior
             slope = rows @ off.flatten() / noise + prior.T @ bends(w)
             while True:
-                damped = curvature + damping * curvature.diagonal().diag()
+                # The least damping is for exponents near 0, which neither data nor prior hold.
+                damped = curvature + (damping * curvature.diagonal() + 1e-3).diag()
                 moved = w - torch.linalg.solve(damped, slope)
                 after = state(moved, v)
                 if after[-1] < value or damping > 1e6:
