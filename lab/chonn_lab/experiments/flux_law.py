@@ -156,7 +156,10 @@ class LawOnMesh(Untrained):
 
         def state(w: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
             """Potentials, their distance from the data, and twice the logarithm of the density."""
-            v = flow.solve(flux(w), start)
+            try:
+                v = flow.solve(flux(w), start)
+            except ValueError:  # a law so steep that rounding leaves no positive pivot
+                return u, u, u.new_tensor(torch.inf)
             off = (v - u) / size
             return v, off, u.numel() * off.square().mean().log() + bends(w).square().sum()
 
@@ -169,7 +172,8 @@ class LawOnMesh(Untrained):
             curvature = rows @ rows.T / noise + prior.T @ prior
             slope = rows @ off.flatten() / noise + prior.T @ bends(w)
             while True:
-                damped = curvature + damping * curvature.diagonal().diag()
+                # The least damping is for exponents near 0, which neither data nor prior hold.
+                damped = curvature + (damping * curvature.diagonal() + 1e-3).diag()
                 moved = w - torch.linalg.solve(damped, slope)
                 after = state(moved, v)
                 if after[-1] < value or damping > 1e6:
