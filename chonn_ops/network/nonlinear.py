@@ -371,6 +371,11 @@ class _System(NamedTuple):
         out = add(edges) if edges else torch.zeros_like(self.source)
         return sum((e.to_nodes(i, out) for e, i in pairs if e.axis is None), out)
 
+    def tangent_outflow(self, G: Sequence[Tensor], drops: Sequence[Tensor]) -> Tensor:
+        """What these drops carry out of each node through resistors of the slopes G."""
+        each = zip(self.elements, G, drops, strict=True)
+        return self.outflow([e.times(g, d) for e, g, d in each])
+
     def around(self, G: Sequence[Tensor], most: Any) -> list[Tensor]:
         """What conductance elements see of the rest of the circuit, if the nodes beyond those that
         they join were ground, up to a factor of `most` of their own."""
@@ -469,8 +474,7 @@ class _Points(NamedTuple):
 
     def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
         """One step of Newton's method in wave variables, with `_LIMITS`."""
-        each = zip(system.elements, self.G, self.behind, strict=True)
-        dv = system.solve(residual - system.outflow([e.times(g, m) for e, g, m in each]), self.G)
+        dv = system.solve(residual - system.tangent_outflow(self.G, self.behind), self.G)
         return self.moved(system, dv, lambda: system.around(self.G, limits[0]), limits)
 
     def moved(
@@ -633,16 +637,14 @@ class _Potentials(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         tensors, v, x = _parted(ctx.saved_tensors, ctx.count)
         system, slopes, equations = ctx.spec.linearised(tensors, v, x)
-        each = list(zip(system.elements, slopes, strict=True))
-        pairs = zip(each, grads[3:], strict=True)
-        of_points = [e.times(g, grad) if e.inverse else grad for (e, g), grad in pairs]
+        each = zip(system.elements, slopes, grads[3:], strict=True)
+        of_points = [e.times(g, grad) if e.inverse else grad for e, g, grad in each]
         towards = grads[0] + system.outflow(of_points)
         w = system.solve(towards, slopes, derivative=True)
         if system.held is not None:
             w = torch.where(system.held, 0, w)
-            pairs = zip(each, system.fields(w), strict=True)
-            fluxes = [e.times(g, d) for (e, g), d in pairs]
-            w = torch.where(system.held, towards - system.outflow(fluxes), w)
+            out = system.tangent_outflow(slopes, system.fields(w))
+            w = torch.where(system.held, towards - out, w)
         _, back = vjp(equations, *tensors)
         return (None, None, *back((w, *of_points)))
 
@@ -656,16 +658,14 @@ class _Potentials(torch.autograd.Function):
             values, back = vjp(equations, *tensors)  # linear: its transpose is forward mode
             _, forth = vjp(back, tuple(torch.zeros_like(x) for x in values))
             ((net, *of_elements),) = forth(tangents)
-            value, each = torch.zeros_like(net), list(zip(system.elements, slopes, strict=True))
+            value = torch.zeros_like(net)
             if system.held is not None:
                 value = torch.where(system.held, net, 0)
-                pairs = zip(each, system.fields(value), strict=True)
-                fluxes = [e.times(g, d) for (e, g), d in pairs]
-                net = net - system.outflow(fluxes)
+                net = net - system.tangent_outflow(slopes, system.fields(value))
             dv = system.solve(net, slopes, derivative=True)
             dv = dv if system.held is None else torch.where(system.held, value, dv)
-            parts = zip(each, of_elements, system.fields(dv), strict=True)
-            points = (e.times(g, m + d) if e.inverse else m + d for (e, g), m, d in parts)
+            parts = zip(system.elements, slopes, of_elements, system.fields(dv), strict=True)
+            points = (e.times(g, m + d) if e.inverse else m + d for e, g, m, d in parts)
             return (dv, None, None, *points)
 
 

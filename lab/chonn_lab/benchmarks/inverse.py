@@ -39,14 +39,17 @@ def experiment(n: int, a_side: int, pumped: int, seed: int) -> Row:
     )
     took = time.process_time() - begin
     low, high = reconstruction.interval(0.9)
-    truth, error = x.exp(), float((reconstruction.field.log() - x).square().mean().sqrt())
+    truth = x.exp()
+    error, prior_error = (
+        float(y.square().mean().sqrt()) for y in (reconstruction.field.log() - x, x)
+    )
     return {
         "seed": seed,
         "grid": [n, n],
         "sources": pumped,
         "wells": len(wells),
         "error": error,
-        "prior_error": (prior_error := float(x.square().mean().sqrt())),
+        "prior_error": prior_error,
         "ratio": error / prior_error,
         "coverage": float(((low < truth) & (truth < high)).double().mean()),
         "iterations": reconstruction.iterations,

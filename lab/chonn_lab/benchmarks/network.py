@@ -232,7 +232,10 @@ def spsolve(networks: Networks) -> Solver:
 
     systems = networks.matrices()
     options: Any = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
-    begin = lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])  # noqa: E731
+
+    def begin() -> Solve:
+        return one_by_one(networks, [splu(a, **options).solve for a in systems])
+
     return without_gradients(networks, begin)
 
 

@@ -91,11 +91,6 @@ def generate(
     return make_files({path: recipe}, **options)[0]
 
 
-def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
-    """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.origin.download`."""
-    return download(133219, OFFICIAL_NAME, folder, force, progress)
-
-
 def read(
     path: Path | str, start: int = 0, stop: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -104,6 +99,11 @@ def read(
     if u.shape[1] != 1:
         raise ValueError(f"{path}: expected tensor (N, 1, R, R), got {u.shape}")
     return nu, u[:, 0]
+
+
+def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
+    """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.origin.download`."""
+    return download(133219, OFFICIAL_NAME, folder, force, progress)
 
 
 def _sample(
