@@ -19,7 +19,8 @@ Generator  PyClaw (D. I. Ketcheson et al., SIAM Journal on Scientific Computing 
            splitting, Courant number 0.9
 Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples
 Layout     that of PDEBench: groups ``0000``, ``0001``, ... (the sample's seed) with ``data``
-           (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), axis 1 of the data is x
+           (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), axis 1 of the data is x;
+           attribute ``config`` of each group, YAML
 Official   ``2D_rdb_NA_NA.h5``, 6.6 GB, DaRUS data file 133021; `fetch` gets it
 ========== =====================================================================================
 """
@@ -100,8 +101,8 @@ def generate(
     """Generate a file in PDEBench's layout; ImportError without PyClaw."""
     check_integer(2, resolution=resolution)
     load_pyclaw()
-    settings: Any = {"n_samples": n_samples, "resolution": resolution}
-    settings["clawpack"] = importlib.metadata.version("clawpack")
+    release = importlib.metadata.version("clawpack")
+    settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": release}
     recipe = Recipe(_sample, settings, store=_store)
     return make_files({Path(output): recipe}, **options)[0]
 
@@ -116,6 +117,7 @@ def _store(file: h5py.File, part: range, arrays: Arrays) -> None:
     for i in range(len(part)):
         seed, h = int(arrays["seed"][i]), arrays["h"][i]
         group = file.create_group(f"{seed:04d}")
+        group.attrs["config"] = _config(seed, draw_radius(seed), h.shape[-1])
         group["data"] = h[..., None]
         for name, values in (("x", arrays["x"][i]), ("y", arrays["y"][i]), ("t", t)):
             group[f"grid/{name}"] = values.astype("f4")
@@ -133,3 +135,22 @@ def read(path: Path | str, start: int = 0, stop: int | None = None) -> np.ndarra
         check_range(path, len(names), start, stop)
         depths = [dataset(file, f"{name}/data", 4)[..., 0] for name in names[start:stop]]
         return np.stack(depths).astype(np.float32, copy=False)
+
+
+def _config(seed: int, radius: float, resolution: int) -> str:
+    """The settings of a sample as PDEBench's YAML, which its readers do not use."""
+    settings = {
+        "T_end": END_TIME,
+        "n_time_steps": N_STEPS,
+        "xdim": resolution,
+        "ydim": resolution,
+        "gravity": GRAVITY,
+        "dam_radius": radius,
+        "inner_height": INNER_DEPTH,
+        "x_left": -HALF_WIDTH,
+        "x_right": HALF_WIDTH,
+        "y_bottom": -HALF_WIDTH,
+        "y_top": HALF_WIDTH,
+        "seed": seed,
+    }
+    return "sim:\n" + "".join(f"  {name}: {value!r}\n" for name, value in settings.items())

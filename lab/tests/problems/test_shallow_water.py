@@ -40,6 +40,8 @@ def test_equals_pdebenchs_own_generator_frame_by_frame(tmp_path):
             for part in ("data", "grid/x", "grid/y", "grid/t"):
                 assert a[name][part].dtype == b[name][part].dtype
                 np.testing.assert_array_equal(a[name][part], b[name][part], strict=True)
+            config = a[name].attrs["config"].split("sim:\n")[1].split("\n")[:12]
+            assert sorted(config) == sorted(b[name].attrs["config"].split("\n")[1:13])
 
 
 @needs_pyclaw
