@@ -120,15 +120,36 @@ torch.library.define(
 )
 
 
+def _of_program(source: Tensor, *arguments: Any) -> Networks:
+    """The networks of an operator's arguments, whose shapes backends trust with addresses."""
+    network = Networks.of(*arguments)
+    conductance, leak, layout = network[:3]
+    several = source.dim() == leak.dim() + 1
+    shape_of_one = source.shape[:1] + source.shape[2:] if several else source.shape
+    B, C = leak.shape[0], leak.shape[-1]
+    nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
+    names = ("leak", "source", "g0", "g1", "g2")
+    shapes = (leak.shape, shape_of_one, *(g.shape for g in conductance))
+    expected = (nodes, nodes, *[edges] * len(conductance))
+    for name, shape, right in zip(names, shapes, expected, strict=False):
+        if tuple(shape) != right:
+            raise error(name, f"shape {right}", tuple(shape))
+    if len(conductance) != len(layout.shape):
+        raise error("conductance", f"{len(layout.shape)} tensors", len(conductance))
+    return network
+
+
 @torch.library.impl("chonn_ops::kirchhoff_network", "default")
 def _(source: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    return run_network(source, Networks.of(*arguments[:10]), *arguments[10:])[:3]
+    return run_network(source, _of_program(source, *arguments[:10]), *arguments[10:])[:3]
 
 
 @torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")
 def _(source: Tensor, *arguments: Any, drops: bool) -> tuple[Any, ...]:
     return tuple(
-        run_network(source, Networks.of(*arguments[:10]), *arguments[10:], drops=drops, keep=True)
+        run_network(
+            source, _of_program(source, *arguments[:10]), *arguments[10:], drops=drops, keep=True
+        )
     )
 
 
@@ -146,18 +167,6 @@ def run_network(
     keeps an elimination for gradients, too.
     """
     conductance, leak, layout = network[:3]
-    several = source.dim() == leak.dim() + 1
-    shape_of_one = source.shape[:1] + source.shape[2:] if several else source.shape
-    B, C = leak.shape[0], leak.shape[-1]
-    nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
-    names = ("leak", "source", "g0", "g1", "g2")
-    shapes = (leak.shape, shape_of_one, *(g.shape for g in conductance))
-    expected = (nodes, nodes, *[edges] * len(conductance))
-    for name, shape, right in zip(names, shapes, expected, strict=False):
-        if tuple(shape) != right:  # backends trust it with addresses
-            raise error(name, f"shape {right}", tuple(shape))
-    if len(conductance) != len(layout.shape):
-        raise error("conductance", f"{len(layout.shape)} tensors", len(conductance))
     dtype = compute_dtype(source, *network.fields)
     network, least = methods.with_signs(network, source)
     if source.numel() == 0:
