@@ -114,6 +114,28 @@ def test_a_graph_needs_a_dissection_and_edges_only():
         plan_of(tree, np.arange(13), np.c_[ends, [1, 4]], layout=Grid((8,)))
 
 
+def test_a_plan_beyond_all_bytes_is_made_once_for_what_is_made_of_it(monkeypatch):
+    class Result:
+        nbytes = 8
+
+    monkeypatch.setattr(layouts, "KEPT_BYTES", 1)
+    made = []
+
+    @layouts.kept
+    def plan(n):
+        made.append(n)
+        return Result()
+
+    @layouts.kept
+    def read(plan):
+        return Result() if plan else None
+
+    for n in (3, 3, 4, 4, 3):
+        read(plan(n))
+    assert made == [3, 4, 3]
+    assert len(layouts._kept) == 2
+
+
 def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
     monkeypatch.setattr(layouts, "KEPT_BYTES", 2**20)
     first = make_plan(Grid((61, 62)))

@@ -47,8 +47,8 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
     """Keep the results of a function for later calls with equal arguments.
 
     All functions together keep the results used last, in at most `KEPT_BYTES`, and always the
-    result of the last call. A result counts with its `nbytes` and those of its arguments, which it
-    keeps alive.
+    result of the last call with the results among its arguments. A result counts with its `nbytes`
+    and those of its arguments, which it keeps alive.
     """
 
     @wraps(function)
@@ -62,8 +62,13 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
         size = result.nbytes + sum(x.nbytes for x in args if isinstance(x, Sized))
         with _lock:
             _kept[key] = result, size
-            while len(_kept) > 1 and nbytes_kept() > KEPT_BYTES:
-                _kept.popitem(last=False)
+            while nbytes_kept() > KEPT_BYTES:
+                # A plan that what the kernel reads of it keeps alive would only be made again.
+                alive = {id(x) for _, args, *_ in _kept for x in args}
+                free = [k for k, (x, _) in _kept.items() if id(x) not in alive]
+                if free[0] is next(reversed(_kept)):
+                    break
+                del _kept[free[0]]
         return result
 
     return call
