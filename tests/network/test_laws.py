@@ -1,5 +1,6 @@
 """Circuits whose elements have laws, against solutions by others and in closed form."""
 
+import itertools
 import math
 from functools import partial
 
@@ -488,6 +489,45 @@ def cells_of_a_square(n):
     return Mesh(points.flatten(0, 1), torch.cat(triangles), elements=True)
 
 
+def tetrahedra(n):
+    """Six in each cube of a jittered grid."""
+    at = torch.arange((n + 1) ** 3).reshape(n + 1, n + 1, n + 1)
+    cells = []
+    for order in itertools.permutations(range(3)):
+        corner, path = [0, 0, 0], [at[:-1, :-1, :-1]]
+        for axis in order:
+            corner[axis] = 1
+            path.append(at[tuple(slice(c, n + c) for c in corner)])
+        if torch.linalg.det(torch.eye(3)[list(order)]) < 0:
+            path[:2] = path[1::-1]
+        cells.append(torch.stack([x.flatten() for x in path], 1))
+    points = torch.stack(torch.meshgrid(*[torch.arange(n + 1)] * 3, indexing="ij"), -1).double() / n
+    inner = (slice(1, -1),) * 3
+    points[inner] += 0.2 / n * (torch.rand(points[inner].shape).double() - 0.5)
+    return Mesh(points.flatten(0, 2), torch.cat(cells), elements=True)
+
+
+def roof(n):
+    """A curved surface in space."""
+    flat = cells_of_a_square(n)
+    x, y = flat.points.T
+    lifted = torch.stack([x, y, 0.4 * torch.sin(3 * x) + 0.3 * x * y**2], 1)
+    return Mesh(lifted, flat.cells, elements=True)
+
+
+MESHES = {"plane": cells_of_a_square, "tetrahedra": tetrahedra, "surface": roof}
+
+
+def gradients_and_sizes(mesh, v):
+    """Of cells, from their edges: as in textbooks, without `Mesh`."""
+    corners, at = mesh.points[mesh.cells], v[:, mesh.cells]
+    edges = (corners[:, 1:] - corners[:, :1]).mT  # (M, D, d)
+    drops = at[:, :, 1:] - at[:, :, :1]
+    slope = torch.linalg.pinv(edges).mT @ drops[..., 0][..., None]
+    size = torch.linalg.det(edges.mT @ edges).sqrt() / math.factorial(edges.shape[-1])
+    return slope[..., 0], size
+
+
 ISOTROPIC = {  # laws of cells, and their energies of the length of the gradient
     "p = 1.5": (laws.Power(1.5), lambda e: e**1.5 / 1.5),
     "p = 3": (laws.Power(3), lambda e: e**3 / 3),
@@ -496,23 +536,26 @@ ISOTROPIC = {  # laws of cells, and their energies of the length of the gradient
 }
 
 
+@pytest.mark.parametrize("kind", MESHES)
 @pytest.mark.parametrize("name", ISOTROPIC)
-def test_laws_of_linear_elements_are_isotropic(name):
+def test_laws_of_linear_elements_are_isotropic(name, kind):
     """The solution is where the energy of the gradients is least."""
     torch.manual_seed(0)
     law, energy = ISOTROPIC[name]
-    mesh = cells_of_a_square(8)
+    mesh = MESHES[kind](4 if kind == "tetrahedra" else 8)
     k, f = positive(2, len(mesh.cells), 1), noise(2, len(mesh.points), 1)
     circuit = mesh.diffusion(k, boundary="dirichlet", absorption=0.3)
     v, info = NonlinearCircuit(circuit, law, laws.Radiation()).solve_with_info(f)
     assert int(info.iterations.max()) <= 12
     v.requires_grad_()
-    size = mesh.gradient(v).square().sum(-1).sqrt()
-    total = (mesh._elements[1][:, None] * k * energy(size)).sum()
-    nodes = mesh.volume[:, None] * (0.3 * v.abs() ** 5 / 5 - f * v)
+    slope, size = gradients_and_sizes(mesh, v)
+    total = (size * k[..., 0] * energy(slope.square().sum(-1).sqrt())).sum()
+    shares = (size / mesh.cells.shape[1]).repeat_interleave(mesh.cells.shape[1])
+    volume = torch.zeros(len(mesh.points)).double().index_add(0, mesh.cells.flatten(), shares)
+    nodes = volume[:, None] * (0.3 * v.abs() ** 5 / 5 - f * v)
     (out,) = torch.autograd.grad(total + nodes.sum(), v)
     out[:, mesh.sets["boundary"]] = 0
-    assert out.abs().max() < 1e-9 * (mesh.volume[:, None] * f).abs().max()
+    assert out.abs().max() < 1e-9 * (volume[:, None] * f).abs().max()
 
 
 def test_cells_that_make_a_matrix_singular_are_networks_that_do_not_converge():
@@ -538,16 +581,20 @@ def test_cells_that_make_a_matrix_singular_are_networks_that_do_not_converge():
     assert bool((grad[0] == 0).all())
 
 
-@pytest.mark.parametrize("p", [1.5, 3])
-def test_derivatives_of_isotropic_laws_are_those_of_differences(p):
+@pytest.mark.parametrize(
+    ("p", "kind"),
+    [(1.5, "plane"), (3, "plane"), (3, "tetrahedra"), (1.5, "surface"), (3, "surface")],
+)
+def test_derivatives_of_isotropic_laws_are_those_of_differences(p, kind):
     torch.manual_seed(0)
-    mesh = cells_of_a_square(2)
+    mesh = MESHES[kind](1 if kind == "tetrahedra" else 2)
+    nodes, cells = len(mesh.points), len(mesh.cells)
 
     def solve(f, k, a):
         circuit = mesh.diffusion(k, boundary={"boundary": Robin(1.0)}, absorption=1.0)
         return NonlinearCircuit(circuit, laws.Power(p), laws.Sinh(a)).solve(f, tol=1e-13)
 
-    inputs = [noise(1, 9, 1), positive(1, 8, 1), torch.tensor([0.7], dtype=torch.float64)]
+    inputs = [noise(1, nodes, 1), positive(1, cells, 1), torch.tensor([0.7], dtype=torch.float64)]
     inputs = [x.requires_grad_() for x in inputs]
     assert gradcheck(solve, inputs, eps=1e-5, atol=1e-8, rtol=1e-6, check_forward_ad=True)
     assert gradgradcheck(solve, inputs, eps=1e-5, atol=1e-6, rtol=1e-5)
