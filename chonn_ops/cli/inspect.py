@@ -32,7 +32,7 @@ def add_inspect_command(commands: Any) -> None:
         required=True,
         help="data file of a host; a picture or a folder of them for models of timm; or inputs of "
         "your own, .npy or .pt, in the units of the training: an array (N, n), (N, H, W), "
-        "(N, C, H, W) or (N, C, X, Y, Z)",
+        "(N, C, H, W) or (N, C, X, Y, Z); for a learned law the drops that it has seen",
     )
     parser.add_argument(
         "--output",

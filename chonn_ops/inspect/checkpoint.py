@@ -26,6 +26,7 @@ from chonn_ops._optional import import_optional
 from chonn_ops.checks import error
 from chonn_ops.inspect.reading import CELLS
 from chonn_ops.models import pretrained
+from chonn_ops.network.laws import Monotone
 
 READERS = "chonn_ops.checkpoints"
 # Plain settings that hosts store beside the weights. No other class or function is loaded.
@@ -128,7 +129,8 @@ def load_checkpoint(
 
 
 def _check_cells(path: Path, model: nn.Module, title: str) -> None:
-    if not any(isinstance(x, CELLS) or hasattr(x, "equation") for x in model.modules()):
+    kinds = (*CELLS, Monotone)
+    if not any(isinstance(x, kinds) or hasattr(x, "equation") for x in model.modules()):
         raise error(path, "a model with cells of this package", f"{title} without any")
 
 
@@ -314,6 +316,8 @@ def _of_state_dict(
         raise error(path, wanted, f"a dictionary of {keys}")
     if name is None:
         card = _read_card(path)
+        if card is None and (laws := _laws_of(path, content)) is not None:
+            return TrainedModel(laws, "learned laws", {})
         if card is None:
             beside = f"neither a card {path.with_suffix('.json').name} beside them nor a name"
             raise error(path, "to know the model of these weights", f"{beside}: {_HOW}")
@@ -334,6 +338,23 @@ def _of_state_dict(
         model.in_channels,
         coordinates=name.startswith("CHONNFNO"),
     )
+
+
+def _laws_of(path: Path, content: Mapping[str, Tensor]) -> nn.Module | None:
+    """The learned laws whose weights are among these, which say how to build them."""
+    found = nn.Module()
+    for key in content:
+        start = key.removesuffix("rate")
+        weight, rate = content.get(f"{start}weight"), content[key]
+        if start == key or weight is None or weight.dim() != 1 or len(weight) != len(rate) + 1:
+            continue
+        names = ("weight", "rate", "shift", "features", "of_features.weight")
+        state = {name: content[start + name] for name in names if start + name in content}
+        law = Monotone(len(rate), odd="shift" not in state, features=state.get("features"))
+        found.add_module(
+            start.strip(".").replace(".", "_") or "law", load_weights(path, law, state)
+        )
+    return found if list(found.children()) else None
 
 
 def _built(path: Path, name: str, hint: str, build: Any, /, *args: Any, **options: Any) -> Any:

@@ -22,11 +22,13 @@ from chonn_ops.inspect.reading import (
     NetworkFields,
     compare_conductivity,
     conductivity_law,
+    law_curve,
     read_circuits,
     read_fields,
 )
 from chonn_ops.inspect.samples import Samples
 from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
+from chonn_ops.network.laws import Monotone
 
 PAGE, NUMBERS = "inspection.html", "inspection.json"
 # Quantiles are over the first so many samples; correlations are over all of them, in batches.
@@ -75,7 +77,9 @@ def write_page(
     ----------
     trained : TrainedModel
     samples : Samples
-        Correlations are over all of them, quantiles over the first 16.
+        Correlations are over all of them, quantiles over the first 16. Of learned laws
+        (`chonn_ops.laws.Monotone`) the drops that their elements have seen: the page is their
+        curves over that range.
     output : path
         Folder of both files; created if needed.
     checkpoint, data : str
@@ -110,6 +114,48 @@ def write_page(
     if output.exists():
         for path in paths:
             refuse_existing(path, force)
+    numbers: dict[str, Any] = {
+        "generator": f"chonn-ops {__version__}",
+        "checkpoint": checkpoint,
+        "data": data,
+        "samples": {"first": samples.first, "count": len(samples), "grid": list(samples.grid)},
+        "title": trained.title,
+        "options": dict(trained.options),
+    }
+    laws = [x for x in trained.model.named_modules() if isinstance(x[1], Monotone)]
+    if laws:
+        page = _document(trained.title, list(_laws(laws, samples.fields, numbers)))
+    else:
+        page = _circuits(trained, samples, sample, numbers)
+    text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
+    output.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:  # Both files appear, or neither does.
+        staged = [stack.enter_context(whole_file(path, force)) for path in paths]
+        for path, content in zip(staged, (page, text), strict=True):
+            path.write_text(content, encoding="utf-8")
+    return paths
+
+
+def _laws(laws: Any, drops: Tensor, numbers: dict[str, Any]) -> Iterator[str]:
+    """The page of learned laws, whose numbers are added."""
+    from chonn_ops.inspect import pictures  # It imports Matplotlib.
+
+    yield _paragraph(
+        f"Checkpoint {numbers['checkpoint']}. Each curve ends where the drops of {numbers['data']} "
+        f"end, at {_number(drops.min().item())} and {_number(drops.max().item())}: beyond, the law "
+        "has seen nothing. Current over conductance has the unit of the drop. Where the law "
+        "depends on features, the line is the median over their elements, and the band has all."
+    )
+    numbers["laws"] = []
+    for name, law in laws:
+        x, y = law_curve(law, drops)
+        three = torch.stack([y.amin(1), y.median(1).values, y.amax(1)])
+        numbers["laws"].append({"name": name, "drop": x.tolist(), "current": three.tolist()})
+        yield _figure([pictures.draw_curve(name, x.numpy(), three.numpy())], f"Law of {name}.")
+
+
+def _circuits(trained: TrainedModel, samples: Samples, sample: int, numbers: dict[str, Any]) -> str:
+    """The page of a model's circuits, whose numbers are added."""
     model, inputs = trained.model, _inputs(trained, samples)
     takes_mask = isinstance(model, CHONNNetwork) and samples.mask is not None
     options = {"mask": samples.mask} if takes_mask else {}
@@ -124,31 +170,18 @@ def write_page(
         # Hosts raise these for fields of another shape.
         line = str(failure).partition("\n")[0]
         shape = f"{tuple(samples.fields.shape[1:])} (frames, channels, grid): {line}"
-        raise error(data, "samples that the model takes", shape) from failure
-    numbers = {
-        "generator": f"chonn-ops {__version__}",
-        "checkpoint": checkpoint,
-        "data": data,
-        "samples": {"first": samples.first, "count": len(samples), "grid": list(samples.grid)},
+        raise error(numbers["data"], "samples that the model takes", shape) from failure
+    numbers |= {
         "maps_of_sample": samples.first + sample,
-        "title": trained.title,
-        "options": dict(trained.options),
         "reference": samples.reference_name,
         "circuits": circuits,
         "learned_conductivity": learned,
     }
     for place, value in _not_finite(numbers):
-        where = f"{checkpoint} at {data}"
+        where = f"{numbers['checkpoint']} at {numbers['data']}"
         raise error(where, "finite numbers of the model", f"{value} for {place}")
-    text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     law = _law(model, inputs(slice(0, _QUANTILES))[0], samples)
-    page = _page(numbers, fields, samples, sample, prediction, law)
-    output.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:  # Both files appear, or neither does.
-        staged = [stack.enter_context(whole_file(path, force)) for path in paths]
-        for path, content in zip(staged, (page, text), strict=True):
-            path.write_text(content, encoding="utf-8")
-    return paths
+    return _page(numbers, fields, samples, sample, prediction, law)
 
 
 def _not_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
@@ -204,10 +237,8 @@ def _page(
 ) -> str:
     from chonn_ops.inspect import pictures  # It imports Matplotlib.
 
-    circuits, title = numbers["circuits"], html.escape(numbers["title"])
-    count = len(samples)
+    circuits, count = numbers["circuits"], len(samples)
     body = [
-        f"<h1>Circuits of {title}</h1>",
         _paragraph(
             f"{circuits['parameters']:,} parameters; {len(circuits['networks'])} calls of network "
             f"cells, {len(circuits['scans'])} calls of scan cells. Checkpoint "
@@ -235,12 +266,17 @@ def _page(
         body += _scans(circuits["scans"])
     if any(block["stage_share"] for block in circuits["blocks"]):
         body += _blocks(circuits["blocks"])
+    return _document(f"Circuits of {numbers['title']}", body)
+
+
+def _document(title: str, body: Sequence[str]) -> str:
+    title = html.escape(title)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="generator" content="chonn-ops">\n'
-        f"<title>Circuits of {title}</title>\n<style>{_STYLE}</style>\n</head>\n"
-        "<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<body>\n<h1>{title}</h1>\n" + "\n".join(body) + "\n</body>\n</html>\n"
     )
 
 

@@ -100,6 +100,19 @@ def draw_law(name: str, values: np.ndarray, k: np.ndarray) -> bytes:
     return _png(figure)
 
 
+def draw_curve(name: str, drop: np.ndarray, current: np.ndarray) -> bytes:
+    """Least, median and largest current over conductance of elements, (3, N), at N drops."""
+    figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained")
+    panel = figure.subplots()
+    panel.fill_between(drop, current[0], current[2], alpha=0.3)
+    panel.plot(drop, current[1], linewidth=1)
+    panel.set_title(name, fontsize=8)
+    panel.set_xlabel("drop, in the unit of the data", fontsize=7)
+    panel.set_ylabel("current / conductance, in that unit", fontsize=7)
+    panel.tick_params(labelsize=6)
+    return _png(figure)
+
+
 def _field(panel: Axes, values: np.ndarray, colours: str, logarithmic: bool) -> Any:
     """A field with its range below, which takes less room than a colour bar. Returns the image."""
     panel.tick_params(labelsize=6)

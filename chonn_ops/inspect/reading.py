@@ -18,6 +18,7 @@ from chonn_ops.boundary import Condition, Neumann, Robin
 from chonn_ops.checks import as_field, error
 from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.laws import Law
 from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell
 from chonn_ops.nn.geometry import spacing_and_nodes
 from chonn_ops.nn.network_cell import UNIT
@@ -504,6 +505,39 @@ def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
         logs, _, _ = model.head.coefficients(model.features(values))
         k = torch.stack(logs, 1).exp()
     return k if _unit_is_given(model.head) else k / k.flatten(0, 1).median(0).values
+
+
+def law_curve(law: Law, drops: Tensor, points: int = 101) -> tuple[Tensor, Tensor]:
+    """A law of elements (`chonn_ops.laws`) over the range of drops that it has seen.
+
+    Parameters
+    ----------
+    law : law
+        Of `features`, if it has any, all elements are taken. A law that is given by its inverse
+        takes currents over conductances for drops.
+    drops : Tensor, any shape
+        What the elements of the data see, such as the potentials of leaks. A law does not know
+        this range by itself.
+    points : int
+
+    Returns
+    -------
+    Tensor, shape (points,)
+        Drops from the least to the largest one, equally far apart.
+    Tensor, shape (points, E)
+        Currents over conductances, in the unit of the drops, of the E elements of `features`, or 1.
+
+    Examples
+    --------
+    >>> from chonn_ops import laws
+    >>> x, y = law_curve(laws.Power(3), torch.tensor([0.0, 2.0]), 3)
+    >>> x.tolist(), y[:, 0].tolist()
+    ([0.0, 1.0, 2.0], [0.0, 1.0, 4.0])
+    """
+    low, high = drops.min().item(), drops.max().item()
+    x = torch.linspace(low, high, points, dtype=drops.dtype, device=drops.device)
+    with torch.no_grad():
+        return x, torch.stack([law(drop, torch.ones_like(drop)).flatten() for drop in x])
 
 
 def compare_conductivity(

@@ -53,12 +53,21 @@ from chonn_ops.checks import (
     check_sources,
     error,
 )
-from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo, solve_checked
+from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo
 from chonn_ops.network.laws import Law, Ohm, split, tangent_of
 from chonn_ops.network.layout import Grid, pad
 from chonn_ops.network.layout.graph import Graph
-from chonn_ops.network.solve.ground import Ungrounded, labels_of, without
-from chonn_ops.network.solve.methods import Direct, Networks, Solver
+from chonn_ops.network.solve.autograd import solve_network
+from chonn_ops.network.solve.ground import (
+    Ungrounded,
+    check_sources_have_ground,
+    cut_off,
+    labels_of,
+    lost_networks,
+    without,
+)
+from chonn_ops.network.solve.methods import Direct, Networks, Solver, options_of
+from chonn_ops.network.solve.operator import forced_backend
 
 # Type checkers believe that it returns two tuples.
 vjp: Any = torch.func.vjp
@@ -76,6 +85,9 @@ _LEAVE = 8
 _LIMITS, _LATE = (10.0, 1e3, 1.0), (1.0, 5.0, 0.6)
 _PATIENCE, _NEAR = 15, 1e-3
 _WIDEST = 4.0  # log2 of the most that a wave moves an element, over its tangent
+# Drops below this part of the largest potential are as good as none: rounding of the potentials of
+# a step leaves 1e-4 of them.
+_SHORT = 1e-12
 
 _HELD = (
     "tensors that need a gradient as arguments of a functools.partial, or in the fields of a "
@@ -181,24 +193,29 @@ class _Elements(NamedTuple):
         """The point (x, y, G, behind) with the wave of that of the tangent whose drop is further by
         `drop`, and `behind`; with `_LIMITS`."""
         x, y, G, behind = point
-        _, change, part = limits
+        _, change, part, short = limits
         if isinstance(self.law, Ohm):
             x = x + drop + behind
             return x, G * x, G, behind
         drop = (drop + behind).mul_(self.exists)
         move = part * (drop * G if self.inverse else drop)
         now, slope = self.tangent(x + move)
-        off = self.far(x, y, G, move, now)
+        off = self.far(x, y, G, move, now, short)
         if bool(off.any()):
             move, now, slope = self.reflected((move, now, slope), x, y, G, impedance(), off)
-        rest = drop - (now - y if self.inverse else move)
-        return x + move, now, slope.clamp(G / change, G * change), rest
+        rest, x = drop - (now - y if self.inverse else move), x + move
+        slope = slope.clamp(G / change, G * change)
+        if self.inverse:  # steeper ones make currents of what rounding leaves of potentials
+            most = (_largest(x) / short).nan_to_num(_STEEPEST, _STEEPEST)
+            slope = slope.minimum(most.clamp(1 / _STEEPEST))
+        return x, now, slope, rest
 
-    def far(self, x: Tensor, y: Tensor, G: Tensor, move: Tensor, now: Tensor) -> Tensor:
+    def far(self, x: Tensor, y: Tensor, G: Tensor, move: Tensor, now: Tensor, short: Any) -> Tensor:
         """Whether the law is off its tangent by a part of the wave in a move from the point (x, y)
-        to (x + move, now)."""
+        to (x + move, now); of inverses, by more than a drop of `short`."""
         g = 1 / G if self.inverse else G
         off = (now - y).addcmul_(g, move, value=-1).abs_()
+        off = off - short if self.inverse else off
         # Below rounding a change cannot be measured, and the tangent is right.
         return off > (move.abs() * (2 * _WAVE)).add_(x.abs(), alpha=2e-14).mul_(g)
 
@@ -219,7 +236,9 @@ class _Elements(NamedTuple):
         g, r = (1 / G, 1 / R) if self.inverse else (G, R)
         z = now = slope = t
         at, sign, wanted = torch.zeros_like(t), t.sign(), (g + r) * t.abs()
-        low, high = torch.full_like(t, -700.0), torch.full_like(t, _WIDEST)  # log2(z / t)
+        # log2(z / t); below the rounding of x the law shows no change.
+        low = (x / t * 1e-16).abs().log2_().clamp_(-700, 0)
+        high = torch.full_like(t, _WIDEST)
         for count in range(_SEARCH):
             now, slope = e.tangent(x + z)
             wave = ((now - y + r * z) * sign / wanted).nan_to_num_(math.inf, math.inf, 0)
@@ -307,7 +326,7 @@ class _Cells(_Elements):
     ) -> tuple[Tensor, ...]:
         """The law keeps the direction of a wave, and its length is that of one element."""
         x, y, G, behind = point
-        _, change, part = limits
+        _, change, part, _ = limits
         drop = (drop + behind) * self.exists[..., None]
         R, (E, J) = impedance(), (y, x) if self.inverse else (x, y)
         wave = J + self.times(G, drop) + R[..., None] * (E + drop)
@@ -319,7 +338,7 @@ class _Cells(_Elements):
         slope, r, size = (1 / g, 1 / R, size / R) if self.inverse else (g, R, size)
         move = part * ((size - other - r * length) / (slope + r)).maximum(-length / 2)
         now, slope = self.radial.tangent(length + move)
-        off = self.far(length, other, g, move, now)
+        off = self.far(length, other, g, move, now, 0.0)
         if bool(off.any()):
             there = move, now, slope
             move, now, slope = self.radial.reflected(there, length, other, g, R, off)
@@ -337,8 +356,7 @@ class _System(NamedTuple):
     source: Tensor
     held: Tensor | None
     value: Any
-    solver: Solver
-    ungrounded: Ungrounded
+    options: tuple[Any, ...]  # of `Networks`
 
     def rows(self, some: Tensor) -> _System:
         """Those of some networks of the batch."""
@@ -414,10 +432,11 @@ class _System(NamedTuple):
             outer = [g - i for g, i in zip(edges, inner, strict=True)]
             leak = free * (leak + self.layout.at_both_ends(outer)) + (1 - free)
             source, edges = source * free, inner
+        network = Networks(edges, leak, self.layout, *self.options)
         if derivative:  # what is asked of parts without ground changes nothing
-            source = without(source, labels_of(Networks(edges, leak, self.layout)))
-        network = edges, leak, self.layout
-        return solve_checked(source, *network, self.solver, self.ungrounded)[0]
+            source = without(source, labels_of(network))
+        # A step with a matrix that is not definite is a bad one, which errors show.
+        return solve_network(source, network, check=derivative)[0]
 
 
 def _length(x: Tensor) -> Tensor:
@@ -436,6 +455,11 @@ def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
     largest size of the network, of which rounding is. Overwrites `size`."""
     info = torch.finfo(size.dtype)
     return _largest(error / size.add_(_largest(size).mul_(info.eps / tol).add_(info.tiny)))
+
+
+def _of_networks(field: Tensor, other: Tensor) -> Tensor:
+    """A number of each network, in a shape that broadcasts with another field."""
+    return field[(..., *[None] * (other.dim() - field.dim()))]
 
 
 class _Points(NamedTuple):
@@ -504,8 +528,7 @@ class _Points(NamedTuple):
         def chosen(now: Any, then: Any) -> Any:
             if isinstance(now, list):
                 return list(map(chosen, now, then))
-            beyond = [None] * (now.dim() - done.dim())
-            return torch.where(done[(..., *beyond)], then, now)
+            return torch.where(_of_networks(done, now), then, now)
 
         return _Points(*map(chosen, self, before))
 
@@ -522,7 +545,7 @@ def _first(system: _System, start: Tensor | None) -> _Points:
         return points
     # Seen from a rest of the circuit that is a source of voltage, elements have these drops.
     rest = [e.mean(g) * _STEEPEST**0.5 for e, g in zip(system.elements, points.G, strict=True)]
-    return points.moved(system, 0 * v, lambda: rest, (1.0, _STEEPEST, 1.0))
+    return points.moved(system, 0 * v, lambda: rest, (1.0, _STEEPEST, 1.0, 0.0))
 
 
 def _newton(
@@ -540,15 +563,16 @@ def _newton(
     live = torch.arange(len(source), device=source.device)
     for step in range(max_steps + 1):
         now, residual = points.errors(system, tol)
-        bad = bad | now.isnan() if step < 2 else bad
-        done = bad | (now <= tol)
+        bad = bad if step else now.isnan()
+        done = ~(now > tol)  # what is not a number stays none
         over = done.flatten(1).all(1) | (step == max_steps)
         if bool(over.all() | (leave & (over.sum() * _LEAVE >= len(over)))):
             which, keep = live[over], ~over
             now = torch.where(bad, math.nan, now.nan_to_num(math.inf))
-            every = zip((v, worst, *x), (points.v, now, *points.x), strict=True)
-            for result, field in every:
-                result[which] = field[over]
+            worst[which], lost = now[over], ~(now <= tol)
+            # Networks that are not solved have no gradient, and slopes that are finite.
+            for result, field in zip((v, *x), (points.v, *points.x), strict=True):
+                result[which] = torch.where(_of_networks(lost, field), 0, field)[over]
             if bool(over.all()):
                 break
             live, now, bad, done, residual = (a[keep] for a in (live, now, bad, done, residual))
@@ -558,7 +582,7 @@ def _newton(
         if step >= _PATIENCE:
             pairs = zip(_LATE, _LIMITS, strict=True)
             limits = [torch.where(now > _NEAR, *pair).to(now) for pair in pairs]
-        new = points.step(system, residual, limits)
+        new = points.step(system, residual, (*limits, _SHORT * _largest(points.v)))
         points = new.unless(done, points) if bool(done.any()) else new
     return v, x, worst.reshape(len(v), -1), steps.reshape(len(v), -1)
 
@@ -570,8 +594,7 @@ class _Spec(NamedTuple):
     # What makes the law of tensors, how many these are, and what `_Elements` has before tensors.
     kinds: list[tuple[Callable[[Sequence[Tensor]], Law], int, tuple[Any, ...]]]
     held: Tensor | None
-    solver: Solver
-    ungrounded: Ungrounded
+    options: tuple[Any, ...]
 
     def system(self, tensors: Sequence[Tensor]) -> _System:
         """`tensors`: source, what held nodes are held at, and of each kind of elements five fields
@@ -582,9 +605,7 @@ class _Spec(NamedTuple):
             law, fields, rest = make(rest[5 : 5 + count]), rest[:5], rest[5 + count :]
             kind = _Elements if options[2] is None or isinstance(options[2], tuple) else _Cells
             elements.append(kind._make((law, *options, not count, *fields)))
-        return _System(
-            self.layout, elements, source, self.held, value, self.solver, self.ungrounded
-        )
+        return _System(self.layout, elements, source, self.held, value, self.options)
 
     def linearised(self, tensors: Sequence[Tensor], v: Tensor, x: Sequence[Tensor]) -> Any:
         """The system at a solution, its slopes, and the equations as a function of tensors."""
@@ -770,7 +791,7 @@ class NonlinearCircuit:
         tol : float
             The backward error at which steps stop.
         max_steps : int
-            The most steps.
+            The most steps. Diodes in series open one after another, in about ten steps each.
         ungrounded : {"error", "nan"}
             As in `Circuit.solve`.
         unconverged : {"error", "nan"}
@@ -806,7 +827,12 @@ class NonlinearCircuit:
         if start is not None:
             check_like("start", start, self.circuit.leak, "the circuit")
             start = widened(start.detach())
-        spec, tensors = self._system(source, solver or Direct(), ungrounded)
+        current, network = self.circuit.source(source), self.circuit._networks()
+        if ungrounded == "nan":
+            source = torch.where(lost_networks(current, network), math.nan, source)
+        elif (label := cut_off(*network.plain)) is not None:
+            check_sources_have_ground(current, label)
+        spec, tensors = self._system(source, options_of(solver or Direct()))
         for e in spec.system([x.detach() for x in tensors]).elements:
             if e.law(torch.ones_like(e.k), e.k).requires_grad:
                 raise error("law", _HELD, "one that the function holds")
@@ -820,9 +846,10 @@ class NonlinearCircuit:
         return v, NetworkInfo(steps, worst, "newton", "elements have laws: a linear circuit a step")
 
     def _system(
-        self, source: Tensor, solver: Solver, ungrounded: Ungrounded
+        self, source: Tensor, options: tuple[float, int, str]
     ) -> tuple[_Spec, list[Tensor]]:
         """What the solve needs, in float64."""
+        tol, most, method = options
         held, circuit = self.circuit.held, self.circuit.before or self.circuit
         layout, leak = circuit.layout, circuit.leak
         current, wall = circuit.current, circuit.wall
@@ -884,7 +911,7 @@ class NonlinearCircuit:
         s = s if current is None else s + current
         at: Any = self.circuit.current
         value = torch.zeros_like(s) if held is None else widened(at)
-        spec = _Spec(layout, kinds, held, solver, ungrounded)
+        spec = _Spec(layout, kinds, held, (tol, most, forced_backend(), method))
         return spec, [s, value, *fields]
 
 

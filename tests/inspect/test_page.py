@@ -12,7 +12,7 @@ import pytest
 import torch
 from checkpoints import darcy_file, pdebench
 
-from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, CKBOptions, CNOUNet, Network, cli
+from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, CKBOptions, CNOUNet, Network, cli, laws
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 
 FILES = ("inspection.html", "inspection.json")
@@ -50,6 +50,42 @@ def test_command(given, tmp_path, capsys):
     for words in ("Circuits of CNOUNet", "effective rank", "length scale", "Stages and gates"):
         assert words in page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == list(FILES)
+
+
+def test_the_page_of_learned_laws_is_their_curves_over_the_drops_seen(tmp_path):
+    torch.manual_seed(0)
+    drops, features = torch.randn(3, 5, 7), torch.randn(1, 4, 2, 1, 3)
+    learned = torch.nn.ModuleDict(
+        {
+            "leaks": laws.Monotone(4, odd=False, scale=2.0),
+            "edges": laws.Monotone(3, features=features),
+        }
+    )
+    for parameter in learned.parameters():
+        torch.nn.init.normal_(parameter)
+    torch.save({"inner." + key: x for key, x in learned.state_dict().items()}, tmp_path / "laws.pt")
+    torch.save(learned["leaks"].state_dict(), tmp_path / "law.pt")
+    np.save(tmp_path / "drops.npy", drops.numpy())
+    told = tmp_path / "laws.pt", "--data", tmp_path / "drops.npy"
+    assert inspect(tmp_path, *told) == 0
+    found = {x["name"]: x for x in json.loads((tmp_path / "out" / FILES[1]).read_text())["laws"]}
+    assert sorted(found) == ["inner_edges", "inner_leaks"]
+    for name, law in learned.items():
+        x, low, middle, high = map(
+            torch.tensor, (found["inner_" + name]["drop"], *found["inner_" + name]["current"])
+        )
+        assert (x[0], x[-1]) == (drops.min(), drops.max())
+        for i in (0, 30, 100):
+            y = law(x[i].expand(1, 4, 2, 1), torch.ones(1, 4, 2, 1)).detach().flatten()
+            torch.testing.assert_close(low[i], y.min())
+            torch.testing.assert_close(high[i], y.max())
+            torch.testing.assert_close(middle[i], y.median())
+    page = (tmp_path / "out" / FILES[0]).read_text()
+    assert page.count("data:image/png;base64,") == page.count("<figure>") == 2
+    assert "the law has seen nothing" in page
+    assert inspect(tmp_path, tmp_path / "law.pt", *told[1:], "--force") == 0
+    (alone,) = json.loads((tmp_path / "out" / FILES[1]).read_text())["laws"]
+    assert alone == found["inner_leaks"] | {"name": "law"}
 
 
 @pytest.mark.thorough

@@ -185,7 +185,8 @@ def run_network(
                 check_sources_have_ground(source, label)
             source, leak = grounded(source, conductance, network.leak, label)
             network = network._replace(leak=leak)
-        v, *numbers, drops_v, state = _solve(name, source, network, drops=drops, keep=keep)
+        options: Any = {"drops": drops, "keep": keep, "definite": check}
+        v, *numbers, drops_v, state = _solve(name, source, network, **options)
         if label is not None:  # iterations leave rounding; a NaN stays one
             v = torch.where(beside(label >= 0, v), 0 * v, v)
     dtypes = dtype, torch.int32, real_dtype(dtype)
@@ -217,14 +218,18 @@ def _(*arguments: Any, drops: bool = False) -> tuple[Any, ...]:
     return (*_shapes(*arguments), [], [])
 
 
-def _solve(backend: str, source: Tensor, network: Networks, *, drops: bool, keep: bool) -> Solved:
-    """Solve networks by the method that suits them; raises where one is not solved."""
+def _solve(
+    backend: str, source: Tensor, network: Networks, *, drops: bool, keep: bool, definite: bool
+) -> Solved:
+    """Solve networks by the method that suits them; raises where one is not solved, and with
+    `definite` where a matrix with negative numbers is not positive definite."""
     if backend == "reference":  # direct itself
         return _by_reference(source, network, drops=drops)
     read = not recording(network.leak)
     choice = _choice(backend, source, network, read)
     if choice.method == "direct":
-        return _eliminate(source, network, backend, drops=drops, keep=keep)
+        options: Any = {"drops": drops, "keep": keep, "definite": definite}
+        return _eliminate(source, network, backend, **options)
     if not read:
         solved = _solve_by(backend, source, network, network.tol, network.max_iterations)
         return Solved(*solved, [], [])
@@ -416,10 +421,11 @@ def _eliminate(
     *,
     drops: bool,
     keep: bool,
+    definite: bool = True,
     names: Sequence[Sequence[int]] | None = None,
 ) -> Solved:
-    """Eliminate networks, as many at a time as `methods.networks_at_once` allows. `names` as in
-    `_require`. The backend "triton" reads no value."""
+    """Eliminate networks, as many at a time as `methods.networks_at_once` allows. `definite` as in
+    `_solve`, `names` as in `_require`. The backend "triton" reads no value."""
     layout, count, dtype = (
         network.layout,
         network.num_networks,
@@ -434,7 +440,8 @@ def _eliminate(
     if most < count:
         rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in groups[0])
         groups = zip(*(x.split(most) for x in rows), strict=True)
-    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep or signed}
+    definite = definite and signed
+    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep or definite}
     solutions: list[Solution] = []
     state: list[Tensor] = []
     for s, l, *g in groups:  # noqa: E741
@@ -442,7 +449,7 @@ def _eliminate(
         group = Elimination(g, l, layout, source=s.to(dtype), tol=network.tol, **where, **options)
         solutions.append(group.solution)
         state = group.state() if keep else []
-        if signed:
+        if definite:
             group.require_definite(g, l)
     solution = _joined(solutions, source)
     residual = solution.residual
