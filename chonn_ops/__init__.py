@@ -7,31 +7,12 @@ gated residual block. The output of `CHONNNetwork2d` is the potential of one cir
 it predicts from the input.
 """
 
-from chonn_ops import inverse, metrics, models, uncertainty
+from chonn_ops import inverse, metrics, models, network, uncertainty
 from chonn_ops._decompositions import decompositions
 from chonn_ops.boundary import Dirichlet, Matched, Neumann, Periodic, Robin
 from chonn_ops.inspect import read_circuits, to_netlist
-from chonn_ops.models import *  # noqa: F403 - its `__all__` is a part of ours
-from chonn_ops.network import (
-    Auto,
-    Circuit,
-    Direct,
-    FiniteVolumes,
-    Graph,
-    Grid,
-    Iterative,
-    LCState,
-    Mesh,
-    NonlinearCircuit,
-    absorbing_layer,
-    diffusion,
-    helmholtz,
-    laws,
-    lc_energy,
-    lc_step,
-    raster,
-    rc_step,
-)
+from chonn_ops.models import *  # noqa: F403 - `__all__` of these two is a part of ours
+from chonn_ops.network import *  # noqa: F403
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
 from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
 
@@ -39,42 +20,25 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CKB",
-    "Auto",
     "CKBOptions",
-    "Circuit",
-    "Direct",
     "Dirichlet",
-    "FiniteVolumes",
-    "Graph",
-    "Grid",
-    "Iterative",
     "KirchhoffCell",
-    "LCState",
     "Matched",
-    "Mesh",
     "Network",
     "NetworkCell",
     "Neumann",
-    "NonlinearCircuit",
     "Periodic",
     "Robin",
     "Scan",
-    "absorbing_layer",
     "available_backends",
     "decompositions",
-    "diffusion",
-    "helmholtz",
     "inverse",
     "kirchhoff_scan",
-    "laws",
-    "lc_energy",
-    "lc_step",
     "metrics",
-    "raster",
-    "rc_step",
     "read_circuits",
     "scan_field",
     "to_netlist",
     "uncertainty",
 ]
 __all__ += models.__all__
+__all__ += network.__all__

@@ -92,9 +92,8 @@ torch.fx.wrap("pixels")  # fx sees one node, as it cannot follow a choice by dty
 class Stem(nn.Module):
     """Two 3 x 3 convolutions of stride 2, each with a norm over channels; (B, C, H, W) to NHWC."""
 
-    def __init__(self, in_chans: int, dim: int, device=None, dtype=None) -> None:
+    def __init__(self, in_chans: int, dim: int, **dd: Any) -> None:
         super().__init__()
-        dd: dict[str, Any] = {"device": device, "dtype": dtype}
         self.conv1 = nn.Conv2d(in_chans, dim // 2, 3, stride=2, padding=1, **dd)
         self.norm1 = nn.LayerNorm(dim // 2, **dd)
         self.conv2 = nn.Conv2d(dim // 2, dim, 3, stride=2, padding=1, **dd)
@@ -109,9 +108,8 @@ class Stem(nn.Module):
 class Downsample(nn.Module):
     """A 3 x 3 convolution of stride 2 and a norm over channels, NHWC."""
 
-    def __init__(self, dim: int, dim_out: int, device=None, dtype=None) -> None:
+    def __init__(self, dim: int, dim_out: int, **dd: Any) -> None:
         super().__init__()
-        dd: dict[str, Any] = {"device": device, "dtype": dtype}
         self.conv = nn.Conv2d(dim, dim_out, 3, stride=2, padding=1, **dd)
         self.norm = nn.LayerNorm(dim_out, **dd)
 
@@ -124,16 +122,9 @@ class Block(nn.Module):
     inside; NHWC. `drop_path` is the stochastic depth of both branches."""
 
     def __init__(
-        self,
-        dim: int,
-        hidden: int,
-        ckb: CKBOptions,
-        drop_path: float = 0.0,
-        device=None,
-        dtype=None,
+        self, dim: int, hidden: int, ckb: CKBOptions, drop_path: float = 0.0, **dd: Any
     ) -> None:
         super().__init__()
-        dd: dict[str, Any] = {"device": device, "dtype": dtype}
         self.mixer = CKBBranch(dim, 2, **vars(ckb), **dd)  # has its norm inside
         self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
         self.norm = nn.LayerNorm(dim, **dd)
@@ -167,16 +158,10 @@ class Head(nn.Module):
     """Norm over channels, global pooling ("avg", "max" or none, ""), dropout, classifier."""
 
     def __init__(
-        self,
-        dim: int,
-        classifier: nn.Module,
-        pool_type: str = "avg",
-        drop_rate: float = 0.0,
-        device=None,
-        dtype=None,
+        self, dim: int, classifier: nn.Module, pool_type: str, drop_rate: float = 0.0, **dd: Any
     ) -> None:
         super().__init__()
-        self.norm: nn.Module = nn.LayerNorm(dim, device=device, dtype=dtype)
+        self.norm: nn.Module = nn.LayerNorm(dim, **dd)
         self.drop = nn.Dropout(drop_rate)
         self.reset(classifier, pool_type)
 
@@ -197,11 +182,11 @@ class Head(nn.Module):
         return x if pre_logits else self.fc(x)
 
 
-def classifier_of(dim: int, num_classes: int, device=None, dtype=None) -> nn.Module:
+def classifier_of(dim: int, num_classes: int, **dd: Any) -> nn.Module:
     """A linear layer to so many classes; none for 0 and for the -1 of timm's configurations."""
-    if num_classes <= 0:
-        return nn.Identity()
-    return nn.Linear(dim, num_classes, device=device, dtype=dtype)
+    classifier = nn.Linear(dim, num_classes, **dd) if num_classes > 0 else nn.Identity()
+    _init_weights(classifier)
+    return classifier
 
 
 def _init_weights(module: nn.Module) -> None:
@@ -297,7 +282,6 @@ class CHONN(nn.Module):
         ]
         self.num_features = self.head_hidden_size = dims[-1]
         classifier = classifier_of(dims[-1], num_classes, **dd)
-        _init_weights(classifier)
         self.head = Head(dims[-1], classifier, global_pool, drop_rate, **dd)
         for name, module in self.named_modules():
             if ".mixer." not in name:  # CKBs start as CKBs do
@@ -327,9 +311,8 @@ class CHONN(nn.Module):
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         """A fresh classifier; pooling stays as it is unless given."""
         like = self.stem.conv1.weight
-        classifier = classifier_of(self.num_features, num_classes, like.device, like.dtype)
-        _init_weights(classifier)
-        self.head.reset(classifier, global_pool)
+        dd: dict[str, Any] = {"device": like.device, "dtype": like.dtype}
+        self.head.reset(classifier_of(self.num_features, num_classes, **dd), global_pool)
         self.num_classes = num_classes
 
     def forward_intermediates(

@@ -109,13 +109,6 @@ def check_arguments(
         check_kind(name, tensor, u.device, "u")
 
 
-def check_delta(delta: Tensor) -> None:
-    """Refuse negative time steps where values may be read; a NaN passes."""
-    smallest = answer(lambda: delta.amin().item(), delta) if delta.numel() else None
-    if smallest is not None and smallest < 0:
-        raise error("delta", ">= 0 everywhere", f"minimum {smallest:g}")
-
-
 def check_decay(decay: Tensor) -> None:
     """Require positive decay rates where values may be read."""
     smallest = answer(lambda: decay.min().item(), decay)

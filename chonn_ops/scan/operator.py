@@ -23,9 +23,10 @@ from torch import Tensor
 
 from chonn_ops._backends import Backends, KernelError
 from chonn_ops._dtypes import compute_dtype, without_autocast
+from chonn_ops.checks import check_not_negative
 from chonn_ops.scan import cpu
 from chonn_ops.scan._lines import OverLines
-from chonn_ops.scan.arguments import Inputs, Modes, check_decay, check_delta, split
+from chonn_ops.scan.arguments import Inputs, Modes, check_decay, split
 from chonn_ops.scan.walks import checkpoint_numel, checkpoint_steps, plan, walks_whole_lines
 
 
@@ -130,7 +131,7 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, modes = split(arguments)
     u, decay = inputs.u, inputs.decay
     if u.is_cpu:  # elsewhere no values are read
-        check_delta(inputs.delta)
+        check_not_negative("delta", inputs.delta)
         if modes.passive:
             check_decay(decay)
     walks = _plan(u, modes)

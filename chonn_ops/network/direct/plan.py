@@ -111,6 +111,15 @@ class Plan:
         return int(self.share_at[-1])
 
     @cached_property
+    def height(self) -> Array:
+        """Most regions from each one down to one without children, which come first."""
+        height = np.zeros(self.regions, np.int64)
+        for region, parent in enumerate(self.parent):
+            if parent >= 0:
+                height[parent] = max(height[parent], height[region] + 1)
+        return height
+
+    @cached_property
     def update(self) -> Array:
         """Entries of the update that each region hands to its parent: edges and leaks."""
         return self.width * (self.width + 1) // 2

@@ -87,11 +87,7 @@ class _Batches:
 @kept
 def _batches_of(plan: Plan, device: torch.device) -> _Batches:
     """Put regions that can be eliminated side by side into batches."""
-    height = np.zeros(plan.regions, np.int64)
-    for region, parent in enumerate(plan.parent):
-        if parent >= 0:
-            height[parent] = max(height[parent], height[region] + 1)
-    keys = np.column_stack([height, plan.pivots, plan.width])
+    keys = np.column_stack([plan.height, plan.pivots, plan.width])
     kinds, batch_of = np.unique(keys, axis=0, return_inverse=True)
     batch_of = batch_of.ravel()
     members = [np.flatnonzero(batch_of == batch) for batch in range(len(kinds))]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype, widened
 from chonn_ops._library import CONSTANTS
-from chonn_ops.checks import check_kind, check_tensor, error, smallest_of
+from chonn_ops.checks import check_like, error, smallest_of
 from chonn_ops.network.layout.dissection import Array, Dissection, dissect_box
 
 
@@ -278,11 +278,7 @@ class Grid(Layout):
         if len(conductance) != len(self.shape):
             raise error("conductance", f"{len(self.shape)} tensors, one an axis", len(conductance))
         for axis, g in enumerate(conductance):
-            name = f"conductance[{axis}]"
-            check_tensor(name, g)
-            if g.shape != leak.shape:
-                raise error(name, f"shape (B, *grid, C) = {tuple(leak.shape)}", tuple(g.shape))
-            check_kind(name, g, leak.device, "the leak", dtypes)
+            check_like(f"conductance[{axis}]", g, leak, "the leak", dtypes)
         return list(conductance)
 
     def _last(self, axis: int) -> int:

@@ -212,8 +212,8 @@ static void solve_source(const struct direct_args *a, const struct item *item, i
                 ((half *)&x[p].im)[k] = __builtin_convertvector(from->im.part[k] * to_unit.part[k], half);
             }
         }
-        MODE(sweep_up)(1, a, shares, inverse, NULL, x, t);
-        MODE(sweep_down)(1, a, shares, x, t);
+        MODE(sweep_up)(1, 1, a, shares, inverse, NULL, x, t);
+        MODE(sweep_down)(1, 1, a, shares, x, t);
         for (int64_t p = 0; p < a->nodes; p++) more[a->node[p]] = x[p];
         squares = advance(a, item, more, &size, v, left);
         norms(a->nodes, item->width, left, &squares, now, unit);

@@ -131,12 +131,12 @@ INLINE vec *MODE(push_half)(const struct direct_args *a, int64_t half, vec refer
  * what potentials differ by around them. The first reference is the last node of the network, which
  * hands all to ground. What is no part of the network is where the reference is, so that it may be
  * one; see `judge_drops`. `drop`: for each axis and entry. `tiles`: see `tiles_down_drops`. */
-APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
-                                  const element *inverse, const element *grounded, vec *x, vec *t,
-                                  vec *top, vec *drop, vec *tiles) {
+INLINE void MODE(sweep_down_drops)(const int step, const struct direct_args *a, const element *shares,
+                                   const element *inverse, const element *grounded, vec *x, vec *t,
+                                   vec *top, vec *drop, vec *tiles) {
     memset(drop, 0, (size_t)(a->axes * a->entries) * sizeof(vec)); /* for what is no edge */
     vec last = {};
-    for (int64_t p = 0; p < a->nodes; p++) last = either(WIDEN(inverse[p]), x[2 * p + 1], last);
+    for (int64_t p = 0; p < a->nodes; p++) last = either(WIDEN(inverse[p * step]), x[2 * p + 1], last);
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
         vec reference = last;
@@ -153,9 +153,9 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
         }
         for (int64_t i = 0; i < n; i++) {
             t[2 * i] = x[2 * (first + i)];
-            t[2 * i + 1] = x[2 * (first + i) + 1] - WIDEN(grounded[first + i]) * reference;
+            t[2 * i + 1] = x[2 * (first + i) + 1] - WIDEN(grounded[(first + i) * step]) * reference;
         }
-        MODE(backward)(2, 1, shares + a->share_at[r], n, n + width, t);
+        MODE(backward)(2, step, shares + a->share_at[r] * step, n, n + width, t);
         for (int64_t i = 0; i < n; i++) x[2 * (first + i)] = t[2 * i];
         for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++)
             drop[a->edge[e]] = t[2 * a->row[e] + 1] - t[2 * a->column[e] + 1];
@@ -167,115 +167,77 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
 }
 
 #if ROWS
-/* Values of the front of a tile's region, in one lane, of `size` bytes each; `position`: of the lane. */
-INLINE void gather_tile(const int64_t size, const struct direct_args *tile, int64_t r,
-                        const int32_t *position, const void *x, void *t) {
-    const int64_t n = tile->pivots[r], first = tile->first[r];
-    const int32_t *boundary = tile->boundary + tile->boundary_at[r];
-    for (int64_t q = 0; q < n + tile->width[r]; q++) {
-        const int64_t at = position[(q < n ? first + q : boundary[q - n]) * LANES];
-        char *const to = (char *)t + q * size;
-        if (at < 0)
-            memset(to, 0, (size_t)size);
-        else
-            memcpy(to, (const char *)x + at * size, (size_t)size);
+/* Values, of `size` bytes each, of the nodes of a tile between the network and a place of its own, where
+ * nodes that the tile lacks are 0. `position`: of the tile's lane. */
+INLINE void copy_tile(const int64_t size, const struct direct_args *tile, const int32_t *position,
+                      void *x, void *own, int back) {
+    for (int64_t p = 0; p < tile->nodes; p++) {
+        const int64_t at = position[p * LANES];
+        char *const here = (char *)own + p * size, *const there = (char *)x + at * size;
+        if (at >= 0)
+            memcpy(back ? there : here, back ? here : there, (size_t)size);
+        else if (!back)
+            memset(here, 0, (size_t)size);
     }
 }
 
 /* `tiles_up` for m vectors of sources: these, not the tiles, fill vectors. */
 INLINE void tiles_up_some(const int m, const struct direct_args *a, const struct item *item, wide *x,
-                          wide *t) {
+                          wide *t, void *own) {
     for (int64_t i = 0; i < a->groups; i++) {
         const struct group group = group_at(a, item, i);
-        const struct direct_args *tile = &group.a;
-        for (int64_t r = 0; r < tile->regions; r++) {
-            const int64_t n = tile->pivots[r], f = n + tile->width[r], first = tile->first[r];
-            const int32_t *boundary = tile->boundary + tile->boundary_at[r];
-            for (int lane = 0; lane < group.item.width; lane++) {
-                const int32_t *position = group.position + lane;
-                gather_tile(m * (int64_t)sizeof(wide), tile, r, position, x, t);
-                MODE(forward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane,
-                              (const double *)(group.over_sum + first) + lane, n, f, t);
-                for (int64_t q = 0; q < n; q++) {
-                    const int64_t at = position[(first + q) * LANES];
-                    const double s = (double)((const REAL *)(group.inverse + first + q))[lane];
-                    if (at >= 0)
-                        UNROLL for (int j = 0; j < m; j++) x[at * m + j] =
-                            MODE(hand_on)((wide){}, s, t[q * m + j]);
-                }
-                for (int64_t q = n; q < f; q++) {
-                    const int64_t at = position[boundary[q - n] * LANES];
-                    if (at >= 0) memcpy(x + at * m, t + q * m, (size_t)m * sizeof(wide));
-                }
-            }
+        for (int lane = 0; lane < group.item.width; lane++) {
+            const int64_t size = m * (int64_t)sizeof(wide);
+            copy_tile(size, &group.a, group.position + lane, x, own, 0);
+            MODE(sweep_up)(m, LANES, &group.a, (const REAL *)group.shares + lane,
+                           (const REAL *)group.inverse + lane, (const double *)group.over_sum + lane, own,
+                           t);
+            copy_tile(size, &group.a, group.position + lane, x, own, 1);
         }
     }
 }
 
 INLINE void tiles_down_some(const int m, const struct direct_args *a, const struct item *item, vec *x,
-                            vec *t) {
+                            vec *t, void *own) {
     for (int64_t i = 0; i < a->groups; i++) {
         const struct group group = group_at(a, item, i);
-        const struct direct_args *tile = &group.a;
-        for (int64_t r = tile->regions - 1; r >= 0; r--) {
-            const int64_t n = tile->pivots[r], f = n + tile->width[r], first = tile->first[r];
-            for (int lane = 0; lane < group.item.width; lane++) {
-                const int32_t *position = group.position + lane;
-                gather_tile(m * (int64_t)sizeof(vec), tile, r, position, x, t);
-                MODE(backward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f,
-                               t);
-                for (int64_t q = 0; q < n; q++) {
-                    const int64_t at = position[(first + q) * LANES];
-                    if (at >= 0) UNROLL for (int j = 0; j < m; j++) x[at * m + j] = t[q * m + j];
-                }
-            }
+        for (int lane = 0; lane < group.item.width; lane++) {
+            const int64_t size = m * (int64_t)sizeof(vec);
+            copy_tile(size, &group.a, group.position + lane, x, own, 0);
+            MODE(sweep_down)(m, LANES, &group.a, (const REAL *)group.shares + lane, own, t);
+            copy_tile(size, &group.a, group.position + lane, x, own, 1);
         }
     }
 }
 
 /* `tiles_down_drops` likewise. `given`: of a tile the reference, and u of its rim. */
 APART void tiles_down_drops_some(const struct direct_args *a, const struct item *item, vec *x,
-                                 const vec *given, vec *t, vec *drop, vec *top) {
+                                 const vec *given, vec *t, vec *drop, char *workspace) {
     const int64_t rim = rim_of(a);
     for (int64_t i = 0; i < a->groups; i++) {
         const struct group group = group_at(a, item, i);
         const struct direct_args *tile = &group.a;
+        vec *const own = (vec *)workspace;
+        vec *const found = (vec *)(workspace + 2 * values_bytes_lanes(tile));
+        vec *const top = (vec *)((char *)found + edges_bytes_lanes(tile));
         for (int lane = 0; lane < group.item.width; lane++) {
             const int32_t *position = group.position + lane, *edge = group.edge + lane;
             const int64_t region = a->tile_region[group.first + lane];
             const int32_t *at = a->rim + a->boundary_at[region];
-            const vec *own = given + (group.first + lane) * (1 + rim);
+            const vec *of_rim = given + (group.first + lane) * (1 + rim);
+            copy_tile(2 * (int64_t)sizeof(vec), tile, position, x, own, 0);
             memset(top, 0, (size_t)(1 + 2 * rim) * sizeof(vec));
-            *top++ = own[0];
+            top[0] = of_rim[0];
             for (int64_t q = 0; q < a->width[region]; q++) {
-                top[2 * at[q]] = x[2 * position[(group.inside + at[q]) * LANES]];
-                top[2 * at[q] + 1] = own[1 + q];
+                top[1 + 2 * at[q]] = own[2 * (group.inside + at[q])];
+                top[2 + 2 * at[q]] = of_rim[1 + q];
             }
-            top += 2 * rim;
-            for (int64_t r = tile->regions - 1; r >= 0; r--) {
-                const int64_t n = tile->pivots[r], width = tile->width[r], first = tile->first[r];
-                top -= 2 * width + 1;
-                const vec reference = top[0];
-                memcpy(t + 2 * n, top + 1, (size_t)(2 * width) * sizeof(vec));
-                for (int64_t q = 0; q < n; q++) {
-                    const int64_t p = position[(first + q) * LANES];
-                    const REAL ground = ((const REAL *)(group.grounded + first + q))[lane];
-                    t[2 * q] = p < 0 ? (vec){} : x[2 * p];
-                    t[2 * q + 1] = p < 0 ? (vec){} : x[2 * p + 1] - splat(ground) * reference;
-                }
-                MODE(backward)(2, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n,
-                               n + width, t);
-                for (int64_t q = 0; q < n; q++)
-                    if (position[(first + q) * LANES] >= 0)
-                        x[2 * position[(first + q) * LANES]] = t[2 * q];
-                for (int64_t e = tile->edge_at[r]; e < tile->edge_at[r + 1]; e++)
-                    if (edge[e * LANES] >= 0)
-                        drop[edge[e * LANES]] = t[2 * tile->row[e] + 1] - t[2 * tile->column[e] + 1];
-                for (int side = 0; side < 2; side++) {
-                    const int64_t half = tile->kids[2 * r + side];
-                    if (half >= 0) top = MODE(push_half)(tile, half, reference, t, top);
-                }
-            }
+            MODE(sweep_down_drops)(
+                LANES, tile, (const REAL *)group.shares + lane, (const REAL *)group.inverse + lane,
+                (const REAL *)group.grounded + lane, own, t, top + 1 + 2 * rim, found, NULL);
+            copy_tile(2 * (int64_t)sizeof(vec), tile, position, x, own, 1);
+            for (int64_t e = 0; e < tile->edge_at[tile->regions]; e++)
+                if (edge[e * LANES] >= 0) drop[edge[e * LANES]] = found[e];
         }
     }
 }
@@ -565,28 +527,28 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         } else
             MODE(take_level)(a, leak, inverse, up);
 #if ROWS
-        tiles_up_some(2, a, item, up, up_front);
+        tiles_up_some(2, a, item, up, up_front, tiles);
 #endif
-        MODE(sweep_up)(2, a, shares, inverse, over_sum, up, up_front);
+        MODE(sweep_up)(2, 1, a, shares, inverse, over_sum, up, up_front);
         narrow((double *)up, 2 * nodes * LANES);
         if (label) {
             /* References may be nodes of other parts: the largest u of each part becomes about 1, so that
              * drops are right to the rounding of it at worst. */
             for (int64_t p = 0; p < nodes; p++)
                 drop[p] = x[2 * p + 1] = MODE(without_rounding)(x[2 * p + 1], size[p]);
-            MODE(sweep_down)(1, a, shares, drop, t);
+            MODE(sweep_down)(1, 1, a, shares, drop, t);
 #if ROWS
-            tiles_down_some(1, a, item, drop, t);
+            tiles_down_some(1, a, item, drop, t, tiles);
 #endif
             for (int lane = 0; lane < LANES; lane++)
                 part_sizes(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, (const REAL *)drop + lane,
                            LANES, (REAL *)size + lane, LANES);
             for (int64_t p = 0; p < nodes; p++) x[2 * p + 1] /= size[p];
         }
-        MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
+        MODE(sweep_down_drops)(1, a, shares, inverse, grounded, x, t,
                                (vec *)((char *)scratch + MODE(sums_bytes)(a)), drop, left);
 #if ROWS
-        tiles_down_drops_some(a, item, x, left - tiles_wait(a), t, drop, (vec *)tiles);
+        tiles_down_drops_some(a, item, x, left - tiles_wait(a), t, drop, tiles);
 #endif
         for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
             for (int64_t i = 0; i < run->count; i++)
@@ -595,14 +557,14 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     } else {
         if (a->call != DIRECT_SAMPLE) {
 #if ROWS
-            tiles_up_some(m, a, item, up, up_front);
+            tiles_up_some(m, a, item, up, up_front, tiles);
 #endif
-            MODE(sweep_up)(m, a, shares, inverse, over_sum, up, up_front);
+            MODE(sweep_up)(m, 1, a, shares, inverse, over_sum, up, up_front);
         }
         narrow((double *)up, m * nodes * LANES);
-        MODE(sweep_down)(m, a, shares, x, t);
+        MODE(sweep_down)(m, 1, a, shares, x, t);
 #if ROWS
-        tiles_down_some(m, a, item, x, t);
+        tiles_down_some(m, a, item, x, t, tiles);
 #endif
     }
     for (int j = 0; j < m; j++) {
@@ -658,9 +620,9 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
         ((double *)(x + pair[2 * at + 1] * m + j))[i % LANES] -= 1;
     }
 #if ROWS
-    tiles_up_some(m, a, item, x, t);
+    tiles_up_some(m, a, item, x, t, workspace + MODE(solve_bytes)(a) - tiles_solve_bytes(a));
 #endif
-    MODE(sweep_up)(m, a, shares, inverse, over_sum, x, t);
+    MODE(sweep_up)(m, 1, a, shares, inverse, over_sum, x, t);
     wide found[MODE(SOURCES)] = {};
     for (int64_t p = 0; p < a->nodes; p++) {
         /* Where there is none, x is 0. */

@@ -105,16 +105,17 @@ INLINE void MODE(gather)(const int64_t size, const struct direct_args *a, int64_
         memcpy((char *)t + (n + q) * size, (const char *)x + boundary[q] * size, (size_t)size);
 }
 
-INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64_t r,
+INLINE void MODE(forward_region)(const int m, const int step, const struct direct_args *a, int64_t r,
                                  const element *shares, const element *inverse, const portion *over_sum,
                                  carried *x, carried *t) {
     const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
     const int32_t *boundary = a->boundary + a->boundary_at[r];
     if (!n) return;
     MODE(gather)(m * (int64_t)sizeof(carried), a, r, x, t);
-    MODE(forward)(m, 1, shares + a->share_at[r], over_sum ? over_sum + first : NULL, n, n + width, t);
+    MODE(forward)(m, step, shares + a->share_at[r] * step, over_sum ? over_sum + first * step : NULL, n,
+                  n + width, t);
     for (int64_t i = 0; i < n; i++) {
-        const portion s = MODE(read)(inverse + first + i);
+        const portion s = MODE(read)(inverse + (first + i) * step);
         UNROLL for (int j = 0; j < m; j++) x[(first + i) * m + j] =
             MODE(hand_on)((carried){}, s, t[i * m + j]);
     }
@@ -133,22 +134,23 @@ INLINE int MODE(are_zero)(const carried *x, int64_t count) {
 }
 
 /* A region that no current comes to hands none on: most regions, where sources are few nodes.
- * `over_sum`: read of single precision only. */
-INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
-                           const element *inverse, const portion *over_sum, carried *x, carried *t) {
+ * `over_sum`: read of single precision only. Factors lie `step` apart. */
+INLINE void MODE(sweep_up)(const int m, const int step, const struct direct_args *a,
+                           const element *shares, const element *inverse, const portion *over_sum,
+                           carried *x, carried *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         if (MODE(are_zero)(x + a->first[r] * m, a->pivots[r] * m)) continue;
-        MODE(forward_region)(m, a, r, shares, inverse, over_sum, x, t);
+        MODE(forward_region)(m, step, a, r, shares, inverse, over_sum, x, t);
     }
 }
 
-INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const element *shares, unit *x,
-                             unit *t) {
+INLINE void MODE(sweep_down)(const int m, const int step, const struct direct_args *a,
+                             const element *shares, unit *x, unit *t) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
         if (!n) continue;
         MODE(gather)(m * (int64_t)sizeof(unit), a, r, x, t);
-        MODE(backward)(m, 1, shares + a->share_at[r], n, n + a->width[r], t);
+        MODE(backward)(m, step, shares + a->share_at[r] * step, n, n + a->width[r], t);
         memcpy(x + a->first[r] * m, t, (size_t)(n * m) * sizeof(unit));
     }
 }

@@ -133,10 +133,11 @@ INLINE int sharing(const struct direct_args *a) {
     return a->parts && a->call == DIRECT_FACTORIZE ? a->threads : 1;
 }
 
-/* What solving takes of one group. */
+/* What solving takes of one group, whose nodes have two values that are carried up at most. */
 static int64_t group_bytes(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
-    return 2 * values_bytes_lanes(tile) + edges_bytes_lanes(tile) + 2 * front_values_bytes_lanes(tile) +
+    return 2 * HALVES * values_bytes_lanes(tile) + edges_bytes_lanes(tile) +
+           2 * front_values_bytes_lanes(tile) +
            aligned((3 * tile->waiting + 1 + 2 * rim_of(a)) * (int64_t)sizeof(vec));
 }
 
@@ -161,7 +162,7 @@ static void tiles_up(const struct direct_args *a, const struct item *item, doubl
             for (int64_t p = 0; p < group.inside; p++)
                 collect_up(column[c], group.position + p * LANES, (double *)(x + p));
             memset(x + group.inside, 0, (size_t)rim * sizeof(wide));
-            sweep_up_lanes(1, tile, group.shares, group.inverse, group.over_sum, x, t);
+            sweep_up_lanes(1, 1, tile, group.shares, group.inverse, group.over_sum, x, t);
             for (int64_t p = 0; p < group.inside; p++)
                 spread_up(column[c], group.position + p * LANES, (const double *)(x + p));
             memcpy(rims + c * rim, x + group.inside, (size_t)rim * sizeof(wide));
@@ -183,7 +184,7 @@ static void tiles_down(const struct direct_args *a, const struct item *item, REA
         vec *x = (vec *)(workspace + thread_number() * group_bytes(a));
         vec *t = (vec *)((char *)x + values_bytes_lanes(tile));
         for (int64_t p = 0; p < tile->nodes; p++) x[p] = collect(all, group.position + p * LANES);
-        sweep_down_lanes(1, tile, group.shares, x, t);
+        sweep_down_lanes(1, 1, tile, group.shares, x, t);
         for (int64_t p = 0; p < group.inside; p++) spread(all, group.position + p * LANES, x[p]);
     }
 }
@@ -224,8 +225,8 @@ static void tiles_down_drops(const struct direct_args *a, const struct item *ite
         }
         for (int64_t q = 0; q < rim; q++)
             top[1 + 2 * q] = collect(v, group.position + (group.inside + q) * LANES);
-        sweep_down_drops_lanes(tile, group.shares, group.inverse, group.grounded, x, t, top + 1 + 2 * rim,
-                               found, NULL);
+        sweep_down_drops_lanes(1, tile, group.shares, group.inverse, group.grounded, x, t,
+                               top + 1 + 2 * rim, found, NULL);
         for (int64_t p = 0; p < group.inside; p++) spread(v, group.position + p * LANES, x[2 * p]);
         for (int64_t e = 0; e < edges; e++) spread(drop, group.edge + e * LANES, found[e]);
     }

@@ -126,10 +126,7 @@ def _panels_of(plan: Plan, rows: Array, **common: Any) -> Iterator[_Panel]:
 def _tables(plan: Plan, device: torch.device) -> _Tables:
     regions, pivots, width = plan.regions, plan.pivots, plan.width
     size = pivots + width
-    height = np.zeros(regions, np.int64)
-    for region, parent in enumerate(plan.parent):  # children come first
-        if parent >= 0:
-            height[parent] = max(height[parent], height[region] + 1)
+    height = plan.height
     share_at, update_at, front_at = map(begins, (pivots * size, width**2, size))
     # What the arrays over positions, boundary entries and edges belong to.
     of_pivot, of_boundary, of_edge = (
