@@ -1,7 +1,5 @@
 """Selection of backends: a GPU's kernel that fails on a device is not selected."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Loading the compiled library: what is not the package's own build is refused before a call."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What PyTorch does with every operator: derivatives of both modes, twice, mapped, compiled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

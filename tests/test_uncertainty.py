@@ -1,7 +1,5 @@
 """Bands of `chonn_ops.uncertainty`: their guarantees, the inputs that hosts bring, bad input."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -4,8 +4,6 @@ The environments have what this one has but our package: its packages are on the
 ``.pth`` file, whose folder's own ``.pth`` files, an editable install's among them, are not read.
 """
 
-from __future__ import annotations
-
 import email
 import os
 import re

@@ -1,7 +1,5 @@
 """Coordinates tell where the nodes and the walls lie, and the models of hosts listen."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

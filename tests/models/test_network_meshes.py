@@ -1,7 +1,5 @@
 """Network cells, blocks and models on graphs: grids given as graphs, meshes, unions, refusals."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Models in folders come back with their options; nothing is lost or replaced silently."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,8 +1,6 @@
 """All methods of circuits, against the same networks as dense matrices: on grids and graphs, real
 and complex, with one source and several, as they are, with held nodes and with merged ones."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -4,8 +4,6 @@ Set CIRCUITSCAPE_TESTS to the folder ``test`` of a checkout of Circuitscape.jl. 
 something else than one would guess from their descriptions, this file follows its code (v5.13).
 """
 
-from __future__ import annotations
-
 import configparser
 import gzip
 import os

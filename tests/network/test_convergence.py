@@ -1,7 +1,5 @@
 """When iterations stop, and what is reported of the potentials: against SciPy in float64."""
 
-from __future__ import annotations
-
 import math
 from contextlib import ExitStack, suppress
 

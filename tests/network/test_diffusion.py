@@ -1,7 +1,5 @@
 """`diffusion`: the finite volumes that a circuit is made of, their walls, and what they hold."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

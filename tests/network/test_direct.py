@@ -1,7 +1,5 @@
 """The direct method: potentials, derivatives, determinants, inverses and samples of its factors."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -5,8 +5,6 @@ The interpreter is chosen when Triton is first imported, and other tests may hav
 the checks run in a process of their own. `test_on_cuda` runs them compiled, where CUDA is.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -21,8 +21,6 @@ has the potentials A^-1 s of sources s, and drops of these along edges:
 ``python tests/network/test_fuzz.py 0 500`` takes 2,000 networks and prints the worst of each kind.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

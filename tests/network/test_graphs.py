@@ -1,7 +1,5 @@
 """Circuits on graphs: any edges, on every backend, against SciPy in float64 and against grids."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import itertools

@@ -1,8 +1,6 @@
 """Parts of networks without ground: one rule for sources in them, and derivatives at conductances
 of 0, which are one-sided ones."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 from typing import Any

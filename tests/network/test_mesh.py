@@ -1,7 +1,5 @@
 """`Mesh`: circuits on triangles and tetrahedra, against linear elements and exact solutions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Every backend against the float64 reference, and the reference against a dense matrix."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from functools import partial

@@ -1,7 +1,5 @@
 """Complex networks: against a dense solve, all boundaries, gradients, resonances and power."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

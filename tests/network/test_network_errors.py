@@ -1,7 +1,5 @@
 """What is refused says what was expected and what came; what did not converge is never silent."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 

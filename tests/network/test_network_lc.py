@@ -1,7 +1,5 @@
 """LC networks: the midpoint equations, energy, held nodes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

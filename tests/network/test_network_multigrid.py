@@ -1,7 +1,5 @@
 """Iterations: compiled, of one network after the other and of groups of networks, and PyTorch's."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

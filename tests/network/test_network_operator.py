@@ -1,7 +1,5 @@
 """The operator as PyTorch sees it: every derivative, opcheck, compile, export, vmap, autocast."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

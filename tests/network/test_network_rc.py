@@ -1,7 +1,5 @@
 """RC networks: one step against dense matrices, and energy."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from network_cases import BACKENDS, GRAPH, make_network, matrix, on, uniform, walled

@@ -1,7 +1,5 @@
 """Plans of the elimination: what they must be for any grid, whatever order they choose."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,8 +1,6 @@
 """`raster`, and what is done with circuits of any kind: resistances of pairs, nodes that are held
 or merged, currents through nodes. The truth is a dense matrix."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """What a solve returns and keeps is a value: it depends on nothing else, and nothing else on it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

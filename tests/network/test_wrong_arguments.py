@@ -1,7 +1,5 @@
 """Wrong arguments of circuits, of what makes them and of steps in time are named in an error."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

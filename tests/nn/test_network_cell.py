@@ -1,7 +1,5 @@
 """The network cell and the block with it: equations, geometry, boundary, masks, refusals."""
 
-from __future__ import annotations
-
 import json
 import math
 

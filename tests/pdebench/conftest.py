@@ -1,7 +1,5 @@
 """Tiny files in PDEBench's layouts, and its real runner in a subprocess."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

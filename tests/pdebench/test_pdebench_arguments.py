@@ -1,7 +1,5 @@
 """Settings that nobody would read are errors where another was meant, else notes."""
 
-from __future__ import annotations
-
 import pytest
 
 from chonn_plugins._entry_points import closest

@@ -1,8 +1,6 @@
 """What a job begins with: whole checkpoints of its own frames, and rates of its own settings. What
 it leaves: every evaluation's metrics."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What PDEBench does silently, or dies of cryptically, is an error with expected and actual."""
 
-from __future__ import annotations
-
 import math
 import shutil
 

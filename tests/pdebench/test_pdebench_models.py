@@ -1,7 +1,5 @@
 """The registry of models, their options and the names of their results."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Where the Hydra plugin acts, where it does not, and what it supplies."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

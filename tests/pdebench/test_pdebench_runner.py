@@ -1,7 +1,5 @@
 """PDEBench's own runner, unchanged, trains and evaluates our models and its own."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data that cannot be read or are not finite are refused by name before a job starts."""
 
-from __future__ import annotations
-
 import shutil
 
 import h5py

@@ -1,7 +1,5 @@
 """Building the kernel: with a compiler, without one, and what loading it must leave alone."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 `test_on_cuda` runs them where a GPU is.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

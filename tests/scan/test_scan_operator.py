@@ -1,7 +1,5 @@
 """The scan as PyTorch sees it beside test_operators.py: opcheck, export, long lines, memory."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import sys

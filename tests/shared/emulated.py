@@ -1,7 +1,5 @@
 """The kernels of chonn_ops/scan/cuda/scan.cu, compiled by g++ and run on the CPU."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import shutil

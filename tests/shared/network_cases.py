@@ -1,7 +1,5 @@
 """Random networks, the float64 truth, and how far a result is from it."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator
@@ -88,7 +86,7 @@ class Door:
         self.backend, self.method, self.filled = backend, method, filled
         self.patch, self.info = pytest.MonkeyPatch(), None
 
-    def __enter__(self) -> Door:
+    def __enter__(self):
         worth = 0 if self.filled == "networks" else math.inf
         self.patch.setattr(direct.cpu, "_worth_lanes", lambda _: worth)
         self.patch.setattr(cpu, "_are_few", lambda *_: self.filled == "nodes")

@@ -1,7 +1,5 @@
 """Implementations, directions, random inputs, the float64 truth, and the distance between both."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 
