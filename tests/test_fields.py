@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import (
-    CHONNFNO2d,
-    CHONNNetwork2d,
-    CHONNUNet2d,
-    CKBOptions,
-    Dirichlet,
-    Scan,
-)
+from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Dirichlet, Scan
 from chonn_ops.checks import plain
 from chonn_ops.nn.circuit_head import CircuitHead
 from chonn_ops.nn.geometry import NODES

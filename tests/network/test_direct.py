@@ -474,8 +474,7 @@ def test_networks_that_are_iterated_first(kind, contrast, grid, leak, boundary, 
 
 
 @pytest.mark.parametrize(
-    "backend",
-    [BACKENDS[0], *(pytest.param(x, marks=pytest.mark.thorough) for x in BACKENDS[1:])],
+    "backend", [BACKENDS[0], *(pytest.param(x, marks=pytest.mark.thorough) for x in BACKENDS[1:])]
 )
 def test_iterations_and_elimination_agree_on_the_sign_of_an_edge(backend, monkeypatch):
     """Where the forward pass iterates and the backward pass eliminates, or the other way."""

@@ -11,14 +11,7 @@ from manufactured import manufactured, tensor, wall
 from meshes import linear_elements, rings
 from network_cases import assert_near, matrix_of, uniform
 
-from chonn_ops import (
-    Dirichlet,
-    FiniteVolumes,
-    Mesh,
-    Neumann,
-    Robin,
-    raster,
-)
+from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Neumann, Robin, raster
 
 pytest.importorskip("scipy")
 from scipy.spatial import Delaunay

@@ -127,8 +127,7 @@ def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("grid", "periodic"),
-    [((13, 17), (False, True)), *LARGE, ((64, 64), (False, False))],
+    ("grid", "periodic"), [((13, 17), (False, True)), *LARGE, ((64, 64), (False, False))]
 )
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, count):

@@ -8,15 +8,7 @@ import pytest
 import torch
 from meshes import curved
 
-from chonn_ops import (
-    CKB,
-    CKBOptions,
-    Direct,
-    FiniteVolumes,
-    Network,
-    NetworkCell,
-    diffusion,
-)
+from chonn_ops import CKB, CKBOptions, Direct, FiniteVolumes, Network, NetworkCell, diffusion
 
 UNIT = 16.0  # units of length of the networks in the unit box
 GAIN = 0.1  # of sources

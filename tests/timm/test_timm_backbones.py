@@ -112,11 +112,7 @@ def test_options_reach_every_block():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (
-            {"width": 1},
-            TypeError,
-            "width: expected options of a block with cell=.scan., which are",
-        ),
+        ({"width": 1}, TypeError, "width: expected options of a block with cell=.scan., which are"),
         (
             {"cell": "network", "d_state": 4},
             TypeError,
