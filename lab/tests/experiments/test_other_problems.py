@@ -1,4 +1,4 @@
-"""Experiments on meshes, of the order benchmark and of laws of the flux: scores, what is learned."""
+"""Experiments on meshes, of the order benchmark and of laws of the flux: scores and laws."""
 
 import numpy as np
 import pytest
