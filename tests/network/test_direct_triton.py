@@ -6,13 +6,12 @@ the checks run in a process of their own. `test_on_cuda` runs them compiled, whe
 """
 
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import combinations
 from unittest import mock
 
+import commands
 import numpy as np
 import pytest
 import torch
@@ -458,8 +457,7 @@ def test_networks_on_the_cpu_leave_triton_alone():
         "Circuit((one, one), one, on=Grid((3, 3))).factorize().solve(one)\n"
         "assert not {'triton', 'chonn_ops.network.direct.triton'} & set(sys.modules)"
     )
-    free = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    subprocess.run([sys.executable, "-c", command], check=True, env=free)
+    commands.python(command, env={"TRITON_INTERPRET": None})
 
 
 @needs_triton

@@ -2,10 +2,10 @@
 
 import importlib.util
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_build_tags_the_wheel_for_this_platform_and_leaves_denormals_alone(
     assert build_data["tag"].startswith("py3-none-")
     assert "no compiled kernel" not in capfd.readouterr().err
     (library,) = source_tree.glob("chonn_ops/_kernel*so")
-    subprocess.run([sys.executable, "-c", DENORMALS, str(library)], check=True)
+    commands.python(DENORMALS, library)
 
 
 @pytest.mark.slow
@@ -142,4 +142,4 @@ def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, mon
         "torch.testing.assert_close(kirchhoff_scan(*args, backend='cpu'),"
         " kirchhoff_scan(*args, backend='reference'))\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(source_tree)], check=True, cwd=source_tree)
+    commands.python(script, source_tree, cwd=source_tree)

@@ -6,10 +6,10 @@
 import itertools
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import emulated
 import pytest
 import torch
@@ -306,7 +306,7 @@ def test_instructions_of_a_state_step(name, monkeypatch, tmp_path):
 def blocks(path, kernel):
     """The instructions of a kernel between branches and their targets."""
     command = [disassembler(), "-sass", "-fun", kernel, path]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = commands.run(*command).stdout
     found = re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", text)
     targets = {int(x, 16) for _, line in found for x in re.findall(r"BRA.*?(0x[0-9a-f]+)", line)}
     parts = [[]]
@@ -333,7 +333,7 @@ def resources(code, path):
     that tells."""
     path.write_bytes(code)
     command = [disassembler(), "-res-usage", path]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = commands.run(*command).stdout
     pattern = r"Function (\w+):\s*REG:(\d+) STACK:(\d+)"
     found = {name: (int(a), int(b)) for name, a, b in re.findall(pattern, text)}
     assert sorted(found) == sorted(cuda.NAMES)
@@ -408,7 +408,7 @@ def test_a_scan_on_the_cpu_loads_nothing_of_this():
         "chonn_ops.kirchhoff_scan(x, x, torch.ones(3, 3), x, x); "
         "assert 'chonn_ops.scan.cuda' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", command], check=True)
+    commands.python(command)
 
 
 @needs_cuda
