@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from manufactured import manufactured, tensor, wall
-from meshes import linear_elements, rings
+from meshes import SQUARE, linear_elements, rings
 from network_cases import assert_near, matrix_of, uniform
 
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Neumann, Robin, raster
@@ -412,27 +412,19 @@ def test_currents_between_walls_of_volumes(hot):
 
 
 def test_volumes_are_beyond_half_precision_and_their_nodes_are_counted():
-    volumes = FiniteVolumes.from_cells(
-        [[0, 0], [300, 0], [0, 300], [300, 300]], [[0, 1, 2], [1, 2, 3]]
-    )
+    volumes = FiniteVolumes.from_cells(300 * np.array(SQUARE[0]), SQUARE[1])
     k = torch.ones(1, 4, 1, dtype=torch.float16)
     v, expected = (
         volumes.circuit(x, boundary="dirichlet").solve(k.double()) for x in (k, k.float())
     )
     torch.testing.assert_close(v, expected, rtol=0, atol=0)
     assert v.isfinite().all()
-    with pytest.raises(
-        ValueError, match=r"conductivity: expected shape \(B, N, C\) with N = 4 nodes"
-    ):
+    with pytest.raises(ValueError, match=r"conductivity: expected .* with N = 4 nodes"):
         volumes.circuit(torch.ones(1, 5, 1))
 
 
 def test_held_walls_of_volumes_compile_as_one_graph():
-    volumes = FiniteVolumes.from_cells(
-        [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)],
-        [(0, 1, 2), (1, 2, 3)],
-        sets={"in": [0, 2]},
-    )
+    volumes = FiniteVolumes.from_cells(*SQUARE, sets={"in": [0, 2]})
 
     def solve(k):
         return volumes.circuit(k, 0.1, {"in": Dirichlet(2.0)}).solve(torch.ones_like(k))
