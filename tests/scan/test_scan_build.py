@@ -47,6 +47,15 @@ def _run_hook(tree):
     return build_data
 
 
+def wrap(monkeypatch, path, refused, first=""):
+    """A compiler that refuses some flags and optimises nothing."""
+    path.write_text(
+        f'#!/bin/sh\ncase " $* " in {refused}) exit 1;; esac\n{first}\nexec cc "$@" -O0\n'
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("CC", str(path))
+
+
 DENORMALS = """
 import ctypes, sys
 import numpy as np
@@ -82,14 +91,9 @@ def test_the_kernel_is_compiled_again_only_for_other_sources_flags_or_compilers(
     calls = tmp_path_factory.mktemp("calls")
 
     def compiled(name="cc"):
-        wrapper = calls / name
-        wrapper.write_text(  # without the flags of wide vectors there is less to compile
-            '#!/bin/sh\ncase " $* " in *" -mavx"*) exit 1;; esac\n'
-            f'echo "$*" >> {calls}/log\nexec cc "$@" -O0\n'
-        )
-        wrapper.chmod(0o755)
+        # Without the flags of wide vectors there is less to compile.
+        wrap(monkeypatch, calls / name, '*" -mavx"*', f'echo "$*" >> {calls}/log')
         (calls / "log").write_text("")
-        monkeypatch.setenv("CC", str(wrapper))
         assert _run_hook(source_tree)["pure_python"] is False
         return (calls / "log").read_text().count("kernel.c")
 
@@ -125,12 +129,7 @@ def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypat
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX compilers only")
 def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, monkeypatch):
     """Apple's clang refuses -fopenmp; a universal build refuses the x86 flags."""
-    wrapper = source_tree / "cc"
-    wrapper.write_text(
-        '#!/bin/sh\ncase " $* " in *" -fopenmp "*|*" -mavx"*) exit 1;; esac\nexec cc "$@" -O0\n'
-    )
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("CC", str(wrapper))
+    wrap(monkeypatch, source_tree / "cc", '*" -fopenmp "*|*" -mavx"*')
     assert _run_hook(source_tree)["pure_python"] is False
     script = (
         "import sys, types, torch\npackage = types.ModuleType('chonn_ops')\n"

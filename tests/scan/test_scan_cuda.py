@@ -411,23 +411,22 @@ def test_a_scan_on_the_cpu_loads_nothing_of_this():
     commands.python(command)
 
 
+def check_on_cuda(sizes, dtype, **options):
+    case = make_case(*sizes, dtype)
+    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", **options)
+    assert_close({k: v.cpu() for k, v in actual.items()}, truth(case, **options), TOLERANCE[dtype])
+
+
 @needs_cuda
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [F32, BF16, F16, F64])
 @pytest.mark.parametrize(("directions", "boundary"), MODES)
 def test_on_cuda(directions, boundary, dtype):
-    case = make_case(2, (9, 300), 20, 16, dtype)
-    modes = {"directions": directions, "boundary": boundary}
-    expected = truth(case, **modes)
-    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", **modes)
-    assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])
+    check_on_cuda((2, (9, 300), 20, 16), dtype, directions=directions, boundary=boundary)
 
 
 @needs_cuda
 @pytest.mark.parametrize("N", [1, 3, 16, 64, 128])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_lines_on_cuda(N, dtype):
     """With initial and final state."""
-    case = make_case(2, 300, 700, N, dtype)
-    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", reverse=True)
-    expected = truth(case, reverse=True)
-    assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])
+    check_on_cuda((2, 300, 700, N), dtype, reverse=True)
