@@ -81,10 +81,9 @@ def test_transient_is_the_cells_output(options, length, channel, change, tmp_pat
         if change:
             change(cell, u)
         y = cell(u)[0, :, channel].numpy()
-    found = [
-        measured(run(to_netlist(cell, u, channel=channel, reverse=way), tmp_path), "y")
-        for way in ((False, True) if "directions" in options else (False,))
-    ]
+    ways = (False, True) if "directions" in options else (False,)
+    netlists = (to_netlist(cell, u, channel=channel, reverse=way) for way in ways)
+    found = [measured(run(netlist, tmp_path), "y") for netlist in netlists]
     assert {len(x) for x in found} == {length}
     assert relative(np.add(found[0], found[-1][:: 1 if len(found) == 1 else -1]) / 2, y) < 1e-4
 

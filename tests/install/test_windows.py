@@ -11,13 +11,9 @@ from chonn_ops import _library
 
 ROOT = Path(__file__).parents[2]
 MINGW = "x86_64-w64-mingw32"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(map(shutil.which, ("clang", f"{MINGW}-gcc", f"{MINGW}-objdump"))),
-        reason="needs clang, and MinGW for its libraries",
-    ),
-]
+TOOLS = "clang", f"{MINGW}-gcc", f"{MINGW}-objdump"
+missing, reason = not all(map(shutil.which, TOOLS)), "needs clang, and MinGW for its libraries"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing, reason=reason)]
 
 
 @pytest.fixture

@@ -124,9 +124,8 @@ def test_a_source_is_the_mean_of_the_linear_posterior_and_so_are_its_errors():
     nodes = torch.tensor([[0, 0], [2, 3], [5, 6], [4, 1]])
     measured = torch.randn(4, dtype=torch.float64)
     prior = Smoothness(length=3.0, deviation=2.0, mean=0.5)
-    found = reconstruct(
-        measured, nodes, prior=prior, noise=noise, unknown="source", conductivity=k, leak=leak
-    )
+    options = {"unknown": "source", "conductivity": k, "leak": leak}
+    found = reconstruct(measured, nodes, prior=prior, noise=noise, **options)
     one = torch.eye(42, dtype=torch.float64).reshape(42, *grid)
     J = potentials(k, one, leak)[:, nodes[:, 0], nodes[:, 1]].T
     C = dense_covariance(prior, domain_of(grid, 1.0, None, "neumann", CPU))
@@ -409,11 +408,8 @@ def test_one_bad_source_or_electrode_among_many_is_doubted(part, named):
     assert not found.explained
 
 
-ONE_NODE = {
-    "unknown": "source",
-    "conductivity": torch.ones(1, 1, dtype=torch.float64),
-    "leak": torch.ones(1, 1, dtype=torch.float64),
-}
+ONE_NODE = {"unknown": "source"}
+ONE_NODE |= dict.fromkeys(("conductivity", "leak"), torch.ones(1, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6])

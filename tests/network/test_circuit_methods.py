@@ -30,14 +30,8 @@ def circuit_of(kind, dtype):
         layout = Grid(grid, kind == "torus")
     shape = (B, *grid, C)
     wall = 0.2 * numbers(*shape, seed=3, dtype=dtype) * (numbers(*shape, seed=4) < 0.5)
-    return Circuit(
-        g,
-        wall + 0.1 * numbers(*shape, seed=5, dtype=dtype),
-        layout,
-        wall=wall,
-        current=1.5 * wall,
-        volume=numbers(*shape, seed=6),
-    )
+    leak, volume = wall + 0.1 * numbers(*shape, seed=5, dtype=dtype), numbers(*shape, seed=6)
+    return Circuit(g, leak, layout, wall=wall, current=1.5 * wall, volume=volume)
 
 
 def free(circuit):

@@ -63,10 +63,8 @@ def sizes_of(changes):
 def _networks(grid, dtype, *, B=1, S=1, C=1, contrast=1e6, leak=1e-3, seed=0):
     """Conductances, leaks and sources (B, S, \\*grid, C)."""
     rand = torch.Generator().manual_seed(seed)
-    g = [
-        (contrast ** torch.rand(B, *grid, C, generator=rand, dtype=torch.float64)).to(dtype)
-        for _ in grid
-    ]
+    spread = (torch.rand(B, *grid, C, generator=rand, dtype=torch.float64) for _ in grid)
+    g = [(contrast**x).to(dtype) for x in spread]
     source = torch.rand(B, S, *grid, C, generator=rand, dtype=torch.float64) - 0.3
     return g, torch.full((B, *grid, C), leak, dtype=dtype), source.to(dtype)
 

@@ -60,15 +60,14 @@ def test_a_source_that_lost_its_ground_is_named(backend, outage, dtype):
     g, leak = torch.ones(1, 3, 1, dtype=dtype), field(1, 0, 0, 0, dtype=dtype)
     g[:, outage] = 0
     factor = None if backend == "reference" else factorize(g, leak, graph=graph, backend=backend)
+    named = r"network \(0, 0\) .* node \([23],\)"
     for source in (field(0, 0, 0, 3).float(), field(1, 0, 1, -1).float()):
         source[:, 2] = source[:, 2] * (outage == 1)
         for given in (source, source[:, None]):
-            with pytest.raises(
-                ValueError, match=r"network \(0, 0\) .* node \([23],\), and a source of"
-            ):
+            with pytest.raises(ValueError, match=rf"{named}, and a source of"):
                 solve_network(given, g, leak, graph=graph, backend=backend)
         if factor is not None:
-            with pytest.raises(ValueError, match=r"network \(0, 0\) .* node \([23],\)"):
+            with pytest.raises(ValueError, match=named):
                 factor.solve(source[:, None])
     fine = field(2, 0, 0, 0).float()
     v, info = solve_network(fine, g, leak, graph=graph, backend=backend, info=True)

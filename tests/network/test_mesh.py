@@ -60,11 +60,8 @@ def cube(n):
 
 def sides(points):
     """Sets of the low and the high side of each axis."""
-    return {
-        f"{'xyz'[axis]}{side}": np.abs(points[:, axis] - side) < 1e-9
-        for axis in range(points.shape[1])
-        for side in (0, 1)
-    }
+    ends = itertools.product(range(points.shape[1]), (0, 1))
+    return {f"{'xyz'[axis]}{end}": np.abs(points[:, axis] - end) < 1e-9 for axis, end in ends}
 
 
 def field(values):

@@ -121,7 +121,5 @@ def test_the_defaults_are_the_cells():
     assert network == CKBOptions(cell="network") == CKBOptions(cell=Network())
     assert (network.order, network.norm, network.boundary) == (1, "none", "robin")
     assert (scan.order, scan.norm, scan.boundary) == (2, "group", "matched")
-    assert CKBOptions(cell="network", boundary=["periodic", "neumann"]).boundary == (
-        "periodic",
-        "neumann",
-    )
+    options = CKBOptions(cell="network", boundary=["periodic", "neumann"])
+    assert options.boundary == ("periodic", "neumann")

@@ -34,12 +34,8 @@ def refused(job: Job, *texts: str) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_layouts(job, problem, family):
     layout = preflight.check(job(problem, family))
-    expected = {
-        "1d": ((32,), 5, 1),
-        "darcy": ((16, 16), 2, 1),
-        "3d": ((16, 16, 16), 3, 5),
-        "groups": ((16, 16), 5, 1),
-    }
+    expected = {"1d": ((32,), 5, 1), "darcy": ((16, 16), 2, 1), "3d": ((16, 16, 16), 3, 5)}
+    expected["groups"] = (16, 16), 5, 1
     assert (layout.space, layout.frames, layout.channels) == expected[problem]
     assert (layout.train, layout.validation) == (18, 2)
     spacing = 1 / 31 if problem == "1d" else 1 / 16
@@ -130,13 +126,8 @@ def test_ragged_batches(job, tmp_path):
         file["tensor"] = np.zeros((40, 5, 16), "f4")
         file["x-coordinate"] = np.linspace(0, 1, 16)
     settings = {"data_path": tmp_path, "filename": "odd.hdf5", "batch_size": 10}
-    refused(
-        job("1d", "unet", **settings),
-        "args.batch_size=10",
-        "36 training and 4 validation",
-        "6 in training and 4 in validation",
-        "Expected a size that divides both.",
-    )
+    said = "args.batch_size=10", "36 training and 4 validation", "6 in training and 4 in validation"
+    refused(job("1d", "unet", **settings), *said, "Expected a size that divides both.")
     preflight.check(job("1d", "fno", **settings))
     # The trainer's reshape to (batch_size, -1) happens to work: no reason to stop.
     preflight.check(job("1d", "unet", **{**settings, "batch_size": 8}))
@@ -144,11 +135,8 @@ def test_ragged_batches(job, tmp_path):
 
 def test_checkpoint_to_evaluate(job, tmp_path):
     (tmp_path / "2D_Darcy_FNO.pt").touch()
-    refused(
-        job("darcy", "unet", if_training=False),
-        f"expected the checkpoint {tmp_path / '2D_Darcy_Unet-1-step.pt'}",
-        "there are 2D_Darcy_FNO.pt",
-    )
+    expected = f"expected the checkpoint {tmp_path / '2D_Darcy_Unet-1-step.pt'}"
+    refused(job("darcy", "unet", if_training=False), expected, "there are 2D_Darcy_FNO.pt")
     refused(job("darcy", "unet", continue_training=True), "args.continue_training=True")
     # PDEBench's own models keep its behaviour: an existing checkpoint is no obstacle.
     preflight.check(job("darcy"))
@@ -362,9 +350,8 @@ def test_a_sample_that_is_not_finite_is_named(spoiled, problem, key, index, name
 
 
 def test_what_float32_cannot_hold_is_infinite(spoiled):
-    assert "tensor, sample 7 (1 of 256 values, first inf)" in spoiled(
-        "darcy", "tensor", (7, 0, 3, 4), 1e300
-    )
+    reason = spoiled("darcy", "tensor", (7, 0, 3, 4), 1e300)
+    assert "tensor, sample 7 (1 of 256 values, first inf)" in reason
 
 
 def test_all_bad_samples_are_counted(spoiled):
@@ -402,9 +389,8 @@ def test_evaluation_uses_the_validation_split(spoiled, tmp_path, problem, traini
         torch.save({"model_state_dict": {}}, tmp_path / name)
     # Of arrays the first tenth, of groups the last, each with all its frames.
     assert spoiled(problem, training, 3, np.nan, if_training=False) == ""
-    assert "not finite" in spoiled(
-        problem, validation, (1, 4) if problem == "1d" else 4, np.nan, if_training=False
-    )
+    last = (1, 4) if problem == "1d" else 4
+    assert "not finite" in spoiled(problem, validation, last, np.nan, if_training=False)
 
 
 @pytest.mark.parametrize("grouped", [False, True])

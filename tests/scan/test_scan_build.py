@@ -22,11 +22,8 @@ def source_tree(tmp_path):
     for name in (*(f"{x}.py" for x in shared), *headers):
         shutil.copy(ROOT / "chonn_ops" / name, tmp_path / "chonn_ops")
     for folder in ("scan", "network", "models/cpu"):
-        shutil.copytree(
-            ROOT / "chonn_ops" / folder,
-            tmp_path / "chonn_ops" / folder,
-            ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
-        )
+        there, ignored = Path("chonn_ops", folder), ("*.so", "*.pyd", "__pycache__")
+        shutil.copytree(ROOT / there, tmp_path / there, ignore=shutil.ignore_patterns(*ignored))
     return tmp_path
 
 

@@ -216,11 +216,8 @@ def test_a_kernel_that_cannot_be_launched_is_replaced(emulate, monkeypatch):
     with pytest.raises(nvrtc.CompilerError, match="no space"):
         run(case, backend="cuda")
     monkeypatch.setattr(operator.BACKENDS, "_passed", {torch.device("cpu"): True})
-    monkeypatch.setattr(
-        operator.BACKENDS,
-        "name_for",
-        lambda _, device: "cuda" if operator.BACKENDS._passed[device] else "torch",
-    )
+    chosen = lambda _, device: "cuda" if operator.BACKENDS._passed[device] else "torch"  # noqa: E731
+    monkeypatch.setattr(operator.BACKENDS, "name_for", chosen)
     with pytest.warns(RuntimeWarning, match="backend 'cuda' fails on cpu, the torch .*: no space"):
         found = run(case)
     assert_close(found, truth(case), TOLERANCE[torch.float32])

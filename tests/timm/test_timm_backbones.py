@@ -148,10 +148,8 @@ def test_intermediates_norm_and_format():
 def test_checkpointing_recomputes_blocks_and_changes_nothing(monkeypatch, cell):
     checkpointed = []
     original = torch.utils.checkpoint.checkpoint
-    monkeypatch.setattr(
-        "torch.utils.checkpoint.checkpoint",
-        lambda *args, **options: (checkpointed.append(1), original(*args, **options))[1],
-    )
+    counted = lambda *x, **options: (checkpointed.append(1), original(*x, **options))[1]  # noqa: E731
+    monkeypatch.setattr("torch.utils.checkpoint.checkpoint", counted)
     results = []
     for enable in (False, True):
         model = create(cell=cell)
@@ -185,9 +183,8 @@ def test_head_norms_pools_and_classifies(pool):
 
 def test_circuit_parameters_do_not_decay():
     model = create()
-    decay, rest = param_groups_weight_decay(
-        model, weight_decay=0.1, no_weight_decay_list=model.no_weight_decay()
-    )
+    groups = {"weight_decay": 0.1, "no_weight_decay_list": model.no_weight_decay()}
+    decay, rest = param_groups_weight_decay(model, **groups)
     if decay["weight_decay"] == 0:
         decay, rest = rest, decay
     names = {id(p): name for name, p in model.named_parameters()}

@@ -254,10 +254,8 @@ CONTROLS = ("direct", "solve_cnn")
 MEDIUM = SimpleNamespace(
     physics=controls.Physics("coefficient", "centres"), about_unit_size=Units(0.5, 0.45, 0.15, 0.12)
 )
-SOURCE = SimpleNamespace(
-    physics=controls.Physics("source", "corners", strength=2 * math.pi**2),
-    about_unit_size=Units(0.5, 0.1, 0.5, 0.1),
-)
+PHYSICS = controls.Physics("source", "corners", strength=2 * math.pi**2)
+SOURCE = SimpleNamespace(physics=PHYSICS, about_unit_size=Units(0.5, 0.1, 0.5, 0.1))
 
 
 def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(smoke_data):
