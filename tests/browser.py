@@ -1,7 +1,5 @@
 """Pages as a browser shows them: in headless Chromium, on a wide screen and on a telephone's."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

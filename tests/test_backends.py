@@ -1,8 +1,5 @@
 """Selection of backends: a GPU's kernel that fails on a device is not selected."""
 
-from __future__ import annotations
-
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +9,8 @@ from chonn_ops._backends import Backends, _warn_without
 from chonn_ops.network.solve import operator as network
 from chonn_ops.scan import operator as scan
 
+# Nothing warns but what a test expects to.
+pytestmark = pytest.mark.filterwarnings("error")
 CPU = torch.device("cpu")
 
 
@@ -42,23 +41,18 @@ def _fails():
 )
 def test_a_failing_kernel_is_replaced_with_one_warning(results, reason, name):
     backends = _backends(results, name)
-    with pytest.warns(
-        RuntimeWarning, match=f"'{name}' fail their check on cpu.*torch backend.*{reason}"
-    ):
+    message = f"'{name}' fail their check on cpu.*torch backend.*{reason}"
+    with pytest.warns(RuntimeWarning, match=message):
         assert not backends.check(CPU)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not backends.check(CPU)
+    assert not backends.check(CPU)
 
 
 def test_a_good_kernel_is_checked_once():
     calls = []
     good = lambda: calls.append(1) or (torch.ones(3), torch.arange(4.0) + 1e-5)  # noqa: E731
     backends = _backends(good)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert backends.check(CPU)
-        assert backends.check(CPU)
+    assert backends.check(CPU)
+    assert backends.check(CPU)
     assert len(calls) == 1
 
 
@@ -87,9 +81,8 @@ def test_a_backend_that_does_not_run_says_what_it_needs(monkeypatch):
 def test_a_missing_compiler_is_named_once(name, monkeypatch):
     """Falling back in silence costs a factor of 40 on a GPU."""
     if name == "Triton":
-        monkeypatch.setattr(
-            "chonn_ops._backends._lacks_triton", lambda: "Triton 99.0 or later, got 3.9"
-        )
+        lacks = lambda: "Triton 99.0 or later, got 3.9"  # noqa: E731
+        monkeypatch.setattr("chonn_ops._backends._lacks_triton", lacks)
         backends, message = network.BACKENDS, r"solve: expected Triton 99\.0 or later, got 3\.9"
     else:
         monkeypatch.setattr("chonn_ops.scan.cuda.nvrtc._library", lambda: None)
@@ -98,6 +91,4 @@ def test_a_missing_compiler_is_named_once(name, monkeypatch):
     _warn_without.cache_clear()
     with pytest.warns(RuntimeWarning, match=message):
         assert backends.name_for("", torch.device("cuda")) == "torch"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert backends.name_for("", torch.device("cuda")) == "torch"
+    assert backends.name_for("", torch.device("cuda")) == "torch"

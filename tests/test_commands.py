@@ -4,8 +4,6 @@ The files have the names that the pages write: the folder ``DIR`` holds ``FILE.h
 several machines or GPUs is parsed, by bash and by torchrun itself.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Which calls run the compiled kernels: docs/circuits.md, "Derivatives"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

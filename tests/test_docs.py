@@ -1,7 +1,5 @@
 """Every Python block of README and docs runs; links, files and names in the pages exist."""
 
-from __future__ import annotations
-
 import doctest
 import importlib.util
 import pkgutil

@@ -1,7 +1,5 @@
 """Devices without float64, such as Apple's "mps", emulated by a CPU on which it is an error."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

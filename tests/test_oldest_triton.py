@@ -1,8 +1,6 @@
 """All Triton kernels compile by the oldest release that they are written for, and are right in its
 interpreter."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from commands import python, run
 
 from chonn_plugins.openmp import sleep_while_waiting
 
@@ -32,9 +32,9 @@ REPORT = "import os; print('turns', os.environ.get('GOMP_SPINCOUNT'), flush=True
 
 
 def environment(*path, **variables):
-    clean = {k: v for k, v in os.environ.items() if k[:4] not in ("OMP_", "GOMP", "KMP_")}
+    unset = dict.fromkeys(k for k in os.environ if k[:4] in ("OMP_", "GOMP", "KMP_"))
     there = (*path, ROOT, ROOT / "plugins", ROOT / "lab", os.environ.get("PYTHONPATH", ""))
-    return {**clean, "PYTHONPATH": os.pathsep.join(map(str, there)), **variables}
+    return {**unset, "PYTHONPATH": os.pathsep.join(map(str, there)), **variables}
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,11 @@ def test_programs_say_it_before_torch_is_loaded(program, tmp_path):
         pytest.importorskip(package)
     (tmp_path / "torch.py").write_text(REPORT)
     command = PROGRAMS.get(program, (str(ROOT / "examples" / program),))
-    given = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
-    done = subprocess.run([sys.executable, *command], env=environment(tmp_path), **given)
+    done = run(sys.executable, *command, env=environment(tmp_path), cwd=tmp_path)
     assert done.stdout == "turns 3000\n", done.stderr
     if program == "chonn":
         active = environment(tmp_path, OMP_WAIT_POLICY="active")
-        done = subprocess.run([sys.executable, *command], env=active, **given)
+        done = run(sys.executable, *command, env=active, cwd=tmp_path)
         assert done.stdout == "turns None\n"
 
 
@@ -74,17 +73,11 @@ def test_other_settings_of_the_user_count(setting, monkeypatch):
 @pytest.mark.skipif(sys.platform == "win32", reason="Microsoft's OpenMP has no OMP_DISPLAY_ENV")
 def test_openmp_reads_it():
     code = "from chonn_plugins.openmp import *; sleep_while_waiting(); import torch"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(OMP_DISPLAY_ENV="verbose"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(code, env=environment(OMP_DISPLAY_ENV="verbose"))
     if "GOMP" not in done.stderr:
         pytest.skip("PyTorch with an OpenMP that is not GNU's")
     assert "GOMP_SPINCOUNT = '3000'" in done.stderr
     # With torch in the process it is too late, and children do not inherit what is not so here.
     code = "import os, torch; from chonn_plugins.openmp import *; sleep_while_waiting()"
     code += "; assert 'GOMP_SPINCOUNT' not in os.environ"
-    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
+    python(code, env=environment())

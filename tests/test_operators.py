@@ -1,7 +1,5 @@
 """What PyTorch does with every operator: derivatives of both modes, twice, mapped, compiled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -196,11 +194,8 @@ def edges_and_walls(boundary):
     mask[1, 1] = False
 
     def conduct(k):
-        made = [
-            diffusion(k, 0.5, boundary=x, mask=mask, inner=y)
-            for x, y in ((boundary, "neumann"), ("dirichlet", "dirichlet"))
-        ]
-        return *made[0].conductance, made[1].wall
+        edges = diffusion(k, 0.5, boundary=boundary, mask=mask, inner="neumann").conductance
+        return *edges, diffusion(k, 0.5, boundary="dirichlet", mask=mask, inner="dirichlet").wall
 
     return conduct, [torch.ones(1, 3, 4, 1, dtype=DOUBLE)]
 
@@ -321,7 +316,9 @@ def media_of_waves():
     return solve, [source, *inputs]
 
 
-COMPLEX = torch.complex128
+COMPLEX, rc_steps = torch.complex128, partial(partial, steps_of_capacitors)
+CELL = KirchhoffCell(2, Scan(2, directions="bidirectional"), dtype=DOUBLE)
+BLOCK = CKB(2, cell=Scan(2), order=2, boundary="neumann", dtype=DOUBLE)
 DIRECT = [x for x in BACKENDS if x != "reference"]
 CASES: dict[str, Case] = {}
 for backend in SCANS:
@@ -334,9 +331,8 @@ for backend in SCANS:
     for directions, boundary in MODES:
         options = {"directions": directions, "boundary": boundary, "backend": backend}
         quick = best and (directions, boundary) in QUICK_MODES
-        CASES[f"{directions}, {boundary}, {backend}"] = Case(
-            partial(scans, (3, 2), **options), quick
-        )
+        make = partial(scans, (3, 2), **options)
+        CASES[f"{directions}, {boundary}, {backend}"] = Case(make, quick)
 for backend in BACKENDS:
     best = backend == FASTEST
     for grid, boundary, quick in (
@@ -364,24 +360,18 @@ for sources in (1, 3):
     CASES[f"network, {sources} sources"] = Case(make)
 for boundary in ("neumann", "periodic", "matched"):
     for source in (DOUBLE, COMPLEX):
-        CASES[f"waves, {boundary}, {source}"] = Case(
-            partial(waves, boundary, source), boundary == "matched", "fast"
-        )
+        make = partial(waves, boundary, source)
+        CASES[f"waves, {boundary}, {source}"] = Case(make, boundary == "matched", "fast")
 for dtype, fed in ((DOUBLE, DOUBLE), (DOUBLE, COMPLEX), (COMPLEX, DOUBLE), (COMPLEX, COMPLEX)):
     CASES[f"held, {dtype}, {fed}"] = Case(partial(held, dtype, fed, "solve"), without="fast")
-    CASES[f"held, {dtype}, {fed}, factor"] = Case(
-        partial(held, dtype, fed, "factorize"), without="func, fast"
-    )
+    make = partial(held, dtype, fed, "factorize")
+    CASES[f"held, {dtype}, {fed}, factor"] = Case(make, without="func, fast")
 CASES |= {
     **{f"graph of waves, {x}": Case(partial(graphs, (), COMPLEX)) for x in DIRECT},
     "waves of several sources": Case(partial(waves, "matched", COMPLEX, (2,)), without="fast"),
     "solve of a factor": Case(solves_of_one_factor),
-    "cell": Case(
-        partial(layers, KirchhoffCell(2, Scan(2, directions="bidirectional"), dtype=DOUBLE)), False
-    ),
-    "block": Case(
-        partial(layers, CKB(2, cell=Scan(2), order=2, boundary="neumann", dtype=DOUBLE)), False
-    ),
+    "cell": Case(partial(layers, CELL), False),
+    "block": Case(partial(layers, BLOCK), False),
     "resistances": Case(resistances, without="func"),
     "diffusion": Case(partial(discretised, 0.4), without="fast"),
     "diffusion, harmonic": Case(partial(discretised, 0.0), False, "fast"),
@@ -394,13 +384,9 @@ CASES |= {
     "merged": Case(merged),
     "porous": Case(porous, without="differences, twice"),
     "helmholtz": Case(media_of_waves),
-    "rc": Case(partial(steps_of_capacitors, (3,), "periodic", "euler"), without="fast"),
-    "rc, midpoint": Case(
-        partial(steps_of_capacitors, (3,), "periodic", "midpoint"), without="fast"
-    ),
-    "rc, plane": Case(
-        partial(steps_of_capacitors, (3, 2), ("dirichlet", "neumann"), "midpoint"), False, "fast"
-    ),
+    "rc": Case(rc_steps((3,), "periodic", "euler"), without="fast"),
+    "rc, midpoint": Case(rc_steps((3,), "periodic", "midpoint"), without="fast"),
+    "rc, plane": Case(rc_steps((3, 2), ("dirichlet", "neumann"), "midpoint"), False, "fast"),
     "lc": Case(partial(steps_of_coils, (2,), "dirichlet"), without="fast"),
     "lc, plane": Case(partial(steps_of_coils, (2, 3), ("periodic", "neumann")), False, "fast"),
 }
@@ -429,10 +415,8 @@ def made(name):
 
 MAPPED = [x for x in CASES if "func" not in CASES[x].without]
 # PyTorch's Hessians and Jacobians are those of real functions.
-REAL = [
-    x for x in MAPPED if not any(t.is_complex() for t in CASES[x].make()[1]) and "waves" not in x
-]
-REAL = [x for x in REAL if "complex" not in x]
+REAL = [x for x in MAPPED if "waves" not in x and "complex" not in x]
+REAL = [x for x in REAL if not any(t.is_complex() for t in CASES[x].make()[1])]
 
 
 SLOW = ("tensors", "helmholtz", "waves of several sources", "rc, midpoint")
@@ -536,10 +520,8 @@ def test_programs_and_transforms_compile(name):
     found = torch.autograd.grad(torch.compile(loss, **options)(*leaves), leaves)
     assert_same(found, torch.autograd.grad(loss(*leaves), leaves))
     every = tuple(range(len(args)))
-    for transform in (
-        lambda *args: torch.func.jvp(loss, args, args)[1],
-        torch.func.jacrev(loss, every),
-    ):
+    tangent = lambda *args: torch.func.jvp(loss, args, args)[1]  # noqa: E731
+    for transform in (tangent, torch.func.jacrev(loss, every)):
         assert_same(torch.compile(transform, **options)(*args), transform(*args))
     torch._dynamo.reset()
 

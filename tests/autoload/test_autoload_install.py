@@ -61,12 +61,7 @@ def test_warnings_as_errors_and_a_closed_stream_do_not_stop_torch(editable):
 
 @pytest.mark.parametrize(
     "broken",
-    [
-        "raise ValueError('on purpose')",
-        "def arm(:",
-        "x = 1",
-        "def arm(): raise KeyError('arm')",
-    ],
+    ["raise ValueError('on purpose')", "def arm(:", "x = 1", "def arm(): raise KeyError('arm')"],
     ids=["raises", "syntax", "no-arm", "arm-raises"],
 )
 def test_a_broken_autoload_module_is_one_warning(tmp_path, broken):

@@ -1,7 +1,5 @@
 """Two processes do what one does, for every model, in `DistributedDataParallel` and in FSDP2."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

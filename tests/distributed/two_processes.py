@@ -5,8 +5,6 @@ It prints a table, as in lab/results/logs/two_processes.log, or writes all resul
     python -m torch.distributed.run --nproc_per_node=2 tests/distributed/two_processes.py [FILE]
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

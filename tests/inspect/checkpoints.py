@@ -34,18 +34,12 @@ def pdebench(folder, name, described=True, every_frame=1, every_point=1, **optio
     path = folder / f"darcy_{name}.pt"
     save = WholeSave()
     if described:
-        save.described = {
-            "name": name,
-            "ndim": 2,
-            "host": host,
-            "options": entry.complete(options),
-            "every_frame": every_frame,
-            "every_point": every_point,
-        }
+        kept = {"every_frame": every_frame, "every_point": every_point}
+        complete = entry.complete(options)
+        save.described = {"name": name, "ndim": 2, "host": host, "options": complete, **kept}
     content = {"epoch": 1, "model_state_dict": model.state_dict(), "loss": 0.5}
-    save(
-        {**content, "optimizer_state_dict": torch.optim.Adam(model.parameters()).state_dict()}, path
-    )
+    content["optimizer_state_dict"] = torch.optim.Adam(model.parameters()).state_dict()
+    save(content, path)
     return path
 
 

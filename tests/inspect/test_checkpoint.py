@@ -104,9 +104,7 @@ def test_of_timm(tmp_path):
     fields = load_checkpoint(tmp_path / "bare.pth", name="test_chonn")
     assert same_weights(fields.model, model)
     with pytest.raises(ValueError, match=r"expected 3 channels|expected samples that the model"):
-        write_page(
-            fields, read_samples(darcy_file(tmp_path)), tmp_path / "o", checkpoint="", data=""
-        )
+        write_page(fields, read_samples(darcy_file(tmp_path)), tmp_path, checkpoint="", data="")
 
 
 def test_pictures_are_those_of_timms_training(tmp_path):
@@ -276,9 +274,8 @@ def test_names_that_a_checkpoint_of_pdebench_does_not_take(tmp_path):
     content = torch.load(path, weights_only=True)
     content["model"]["name"] = "FNO"
     torch.save(content, path)
-    with pytest.raises(
-        ValueError, match=r"one entry point in the group pdebench.models, got 'FNO'"
-    ):
+    message = r"one entry point in the group pdebench.models, got 'FNO'"
+    with pytest.raises(ValueError, match=message):
         load_checkpoint(path)
 
 

@@ -81,10 +81,9 @@ def test_transient_is_the_cells_output(options, length, channel, change, tmp_pat
         if change:
             change(cell, u)
         y = cell(u)[0, :, channel].numpy()
-    found = [
-        measured(run(to_netlist(cell, u, channel=channel, reverse=way), tmp_path), "y")
-        for way in ((False, True) if "directions" in options else (False,))
-    ]
+    ways = (False, True) if "directions" in options else (False,)
+    netlists = (to_netlist(cell, u, channel=channel, reverse=way) for way in ways)
+    found = [measured(run(netlist, tmp_path), "y") for netlist in netlists]
     assert {len(x) for x in found} == {length}
     assert relative(np.add(found[0], found[-1][:: 1 if len(found) == 1 else -1]) / 2, y) < 1e-4
 
@@ -105,34 +104,26 @@ MESH = FiniteVolumes.from_cells(
     [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)],
     [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)],
 )
-# ngspice prints six digits.
+SPACED, RINGS = {"spacing": [0.1, 0.3]}, {"walls": ("periodic", "matched")}
+WALLS = {"walls": ("neumann", "dirichlet"), "nodes": "left"}
+# What is made of which options, the grid, options of the call; ngspice prints six digits.
 OPERATING_POINTS = {
-    "a line": (lambda: network_cell(1), (7,), {}, 1e-6),
-    "a volume": (lambda: network_cell(3), (3, 4, 2), {}, 1e-6),
-    "rings": (
-        lambda: network_cell(walls=("periodic", "matched")),
-        (5, 6),
-        {"spacing": [0.1, 0.3]},
-        1e-6,
-    ),
-    "walls": (
-        lambda: network_cell(walls=("neumann", "dirichlet"), nodes="left"),
-        (5, 6),
-        {"spacing": [0.1, 0.3]},
-        1e-6,
-    ),
-    "fixed": (lambda: network_cell(selective=False), (5, 6), {"spacing": [0.1, 0.3]}, 1e-6),
-    "a hole": (network_cell, (5, 6), {"mask": HOLE}, 1e-6),
-    "a mesh": (network_cell, (5,), {"volumes": MESH}, 5e-6),
-    "a head": (lambda: head(inner=Dirichlet(7.0)), (5, 6), {"mask": HOLE}, 1e-5),
+    "a line": (network_cell, {"axes": 1}, (7,), {}, 1e-6),
+    "a volume": (network_cell, {"axes": 3}, (3, 4, 2), {}, 1e-6),
+    "rings": (network_cell, RINGS, (5, 6), SPACED, 1e-6),
+    "walls": (network_cell, WALLS, (5, 6), SPACED, 1e-6),
+    "fixed": (network_cell, {"selective": False}, (5, 6), SPACED, 1e-6),
+    "a hole": (network_cell, {}, (5, 6), {"mask": HOLE}, 1e-6),
+    "a mesh": (network_cell, {}, (5,), {"volumes": MESH}, 5e-6),
+    "a head": (head, {"inner": Dirichlet(7.0)}, (5, 6), {"mask": HOLE}, 1e-5),
 }
 
 
 @needs_ngspice
 @pytest.mark.parametrize("case", OPERATING_POINTS)
 def test_operating_point_is_the_cells_output(case, tmp_path):
-    build, grid, options, close = OPERATING_POINTS[case]
-    cell, u, mask = build(), features(*grid), options.get("mask", torch.ones(grid))
+    build, made, grid, options, close = OPERATING_POINTS[case]
+    cell, u, mask = build(**made), features(*grid), options.get("mask", torch.ones(grid))
     with torch.no_grad():
         v = cell(u, **options)[0, mask.bool()].numpy()
     found = operating_point(run(to_netlist(cell, u, **options), tmp_path))

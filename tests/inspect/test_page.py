@@ -35,10 +35,8 @@ def given(tmp_path_factory):
 def test_command(given, tmp_path, capsys):
     checkpoint, data = given
     assert inspect(tmp_path, checkpoint, "--data", data, "--samples", 2, "--start", 1) == 0
-    assert (
-        capsys.readouterr().out
-        == f"wrote {tmp_path}/out/{FILES[0]} and {tmp_path}/out/{FILES[1]}\n"
-    )
+    first, second = (f"{tmp_path}/out/{name}" for name in FILES)
+    assert capsys.readouterr().out == f"wrote {first} and {second}\n"
     numbers = json.loads((tmp_path / "out" / FILES[1]).read_text())
     assert numbers["samples"] == {"first": 1, "count": 2, "grid": [16, 16]}
     assert numbers["reference"] == "permeability nu"

@@ -24,15 +24,14 @@ with warnings.catch_warnings(record=True) as caught:
     u, delta = torch.randn(2, 50, 3), torch.rand(2, 50, 3)
     b, c = torch.randn(2, 2, 50, 4)
     decay = torch.rand(3, 4) + 0.1
-    scanned = [
-        chonn_ops.kirchhoff_scan(u, delta, decay, b, c, backend=name)
-        for name in (None, "reference")
-    ]
+    scan = chonn_ops.kirchhoff_scan
+    scanned = [scan(u, delta, decay, b, c, backend=name) for name in (None, "reference")]
     torch.testing.assert_close(*scanned, rtol=1e-4, atol=1e-5)
 
     source = torch.rand(2, 9, 11, 3, requires_grad=True)
-    g, leak = (
-        (torch.rand(2, 9, 11, 3) + 0.5, torch.rand(2, 9, 11, 3) + 0.5),
+    *g, leak = (
+        torch.rand(2, 9, 11, 3) + 0.5,
+        torch.rand(2, 9, 11, 3) + 0.5,
         torch.ones_like(source),
     )
     v = chonn_ops.Circuit(g, leak).solve(source)

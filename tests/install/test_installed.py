@@ -4,8 +4,6 @@ The environments have what this one has but our package: its packages are on the
 ``.pth`` file, whose folder's own ``.pth`` files, an editable install's among them, are not read.
 """
 
-from __future__ import annotations
-
 import email
 import os
 import re
@@ -22,10 +20,8 @@ import pytest
 
 pytest.importorskip("build")
 pytest.importorskip("hatchling")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.name != "posix", reason="POSIX compilers and environments"),
-]
+posix = pytest.mark.skipif(os.name != "posix", reason="POSIX compilers and environments")
+pytestmark = [pytest.mark.slow, posix]
 
 ROOT = Path(__file__).parents[2]
 NONE = "/nowhere/cc"
@@ -106,9 +102,8 @@ class Environment:
 
     def solves(self, backend, folder):
         script = shutil.copy(Path(__file__).with_name("solve.py"), folder)
-        assert run(self.python, "-I", script, backend, cwd=folder).endswith(
-            f"solved with {backend}\n"
-        )
+        printed = run(self.python, "-I", script, backend, cwd=folder)
+        assert printed.endswith(f"solved with {backend}\n")
 
 
 @pytest.fixture

@@ -1,28 +1,19 @@
 """The kernel for Windows, compiled here by clang: skips without clang and MinGW's libraries."""
 
 import importlib.util
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from commands import run
 
 from chonn_ops import _library
 
 ROOT = Path(__file__).parents[2]
 MINGW = "x86_64-w64-mingw32"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(map(shutil.which, ("clang", f"{MINGW}-gcc", f"{MINGW}-objdump"))),
-        reason="needs clang, and MinGW for its libraries",
-    ),
-]
-
-
-def run(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+TOOLS = "clang", f"{MINGW}-gcc", f"{MINGW}-objdump"
+missing, reason = not all(map(shutil.which, TOOLS)), "needs clang, and MinGW for its libraries"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing, reason=reason)]
 
 
 @pytest.fixture
@@ -33,7 +24,7 @@ def library(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "chonn_ops", tmp_path / "chonn_ops", ignore=ignored)
     shutil.copy(_library.__file__, tmp_path / "chonn_ops")
     # clang does not find every version of MinGW's libgcc by itself.
-    libraries = Path(run(f"{MINGW}-gcc", "-print-libgcc-file-name").strip()).parent
+    libraries = Path(run(f"{MINGW}-gcc", "-print-libgcc-file-name").stdout.strip()).parent
     wrapper = tmp_path / "clang"
     wrapper.write_text(f'#!/bin/sh\nexec clang --target={MINGW} "$@" -O0\n')
     wrapper.chmod(0o755)
@@ -49,7 +40,7 @@ def library(tmp_path, monkeypatch):
 
 def test_windows_library_links_and_exports(library):
     """Unresolved symbols would fail the link; users have no OpenMP and no MinGW."""
-    headers = run(f"{MINGW}-objdump", "-p", os.fspath(library))
+    headers = run(f"{MINGW}-objdump", "-p", library).stdout
     needed = {x.split()[-1].lower() for x in headers.splitlines() if "DLL Name:" in x}
     assert needed <= {"kernel32.dll", "msvcrt.dll"}
     exported = headers.split("[Ordinal/Name Pointer] Table")[1]

@@ -13,8 +13,6 @@ checkout's files, ``python -m build`` makes one.
 What came of each is kept in ``lab/results/versions.json``, which docs/start.md shows.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import hashlib

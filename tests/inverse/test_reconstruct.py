@@ -3,7 +3,6 @@ dense algebra, and what users bring."""
 
 import copy
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -125,9 +124,8 @@ def test_a_source_is_the_mean_of_the_linear_posterior_and_so_are_its_errors():
     nodes = torch.tensor([[0, 0], [2, 3], [5, 6], [4, 1]])
     measured = torch.randn(4, dtype=torch.float64)
     prior = Smoothness(length=3.0, deviation=2.0, mean=0.5)
-    found = reconstruct(
-        measured, nodes, prior=prior, noise=noise, unknown="source", conductivity=k, leak=leak
-    )
+    options = {"unknown": "source", "conductivity": k, "leak": leak}
+    found = reconstruct(measured, nodes, prior=prior, noise=noise, **options)
     one = torch.eye(42, dtype=torch.float64).reshape(42, *grid)
     J = potentials(k, one, leak)[:, nodes[:, 0], nodes[:, 1]].T
     C = dense_covariance(prior, domain_of(grid, 1.0, None, "neumann", CPU))
@@ -201,14 +199,9 @@ def test_data_of_any_unit_and_type_give_the_same_field(prior):
     _, source, measured = wells()
     noise = 0.01 * measured.abs()
     prior = type(prior)(**{**vars(prior), "mean": None})
-    plain = reconstruct(
-        measured, NODES, source, prior=prior, noise=noise, boundary="dirichlet", tol=1e-3,
-        max_iterations=600,
-    )  # fmt: skip
-    scaled = reconstruct(
-        (measured * 1e5).float(), NODES, source * 1e-8, prior=prior, noise=noise * 1e5,
-        boundary="dirichlet", tol=1e-3, max_iterations=600,
-    )  # fmt: skip
+    options = {"prior": prior, "tol": 1e-3, "max_iterations": 600}
+    plain = solved(measured, source, noise=noise, **options)
+    scaled = solved((measured * 1e5).float(), source * 1e-8, noise=noise * 1e5, **options)
     assert plain.converged
     assert scaled.converged
     assert scaled.field.dtype == torch.float32
@@ -232,14 +225,13 @@ FORMS = {
 }
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("form", FORMS)
 def test_other_forms_of_the_arguments_say_the_same(form):
     _, source, measured = wells()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = FORMS[form](measured, source).field
-        assert not found.requires_grad
-        torch.testing.assert_close(found, solved(measured, source).field)
+    found = FORMS[form](measured, source).field
+    assert not found.requires_grad
+    torch.testing.assert_close(found, solved(measured, source).field)
 
 
 def test_currents_that_are_unknown_outside_of_the_mask():
@@ -261,14 +253,8 @@ def test_a_grid_given_as_a_mesh_is_the_grid(boundary):
     walls = boundary
     if not isinstance(boundary, str):
         walls = {"low0": "dirichlet", "low1": Robin(0.3), "high1": Robin(0.3)}
-    other = solved(
-        measured,
-        source.flatten(1),
-        8 * NODES[:, 0] + NODES[:, 1],
-        volumes=grid_as_graph((8, 8), (8 * h, 8 * h)),
-        boundary=walls,
-        tol=1e-6,
-    )
+    mesh = {"volumes": grid_as_graph((8, 8), (8 * h, 8 * h)), "boundary": walls, "tol": 1e-6}
+    other = solved(measured, source.flatten(1), 8 * NODES[:, 0] + NODES[:, 1], **mesh)
     torch.testing.assert_close(other.field, found.field.flatten(), rtol=1e-7, atol=0)
     torch.testing.assert_close(other.deviation(), found.deviation().flatten(), rtol=1e-6, atol=0)
 
@@ -332,6 +318,7 @@ def test_unknown_noise_is_estimated():
     assert found.noise.mean().item() == pytest.approx(sigma, rel=0.2)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mean", [None, 1.0])
 def test_a_wrong_sign_is_doubted_where_the_noise_is_estimated(mean):
     """`fit` cannot show it: it is 1 by construction."""
@@ -344,9 +331,7 @@ def test_a_wrong_sign_is_doubted_where_the_noise_is_estimated(mean):
     assert any("estimated noise" in text and "as large as" in text for text in messages)
     assert any("no constant conductivity" in text for text in messages) == (mean is None)
     assert not found.explained
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = solved(measured, source, prior=prior, noise=None)
+    found = solved(measured, source, prior=prior, noise=None)
     assert found.converged  # although these measurements have no noise at all
     assert found.explained
 
@@ -387,6 +372,7 @@ def test_measurements_that_no_field_explains_have_a_bad_fit(steps, capsys):
     assert steps > 1 or not found.converged
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("prior", [PRIOR, TotalVariation(weight=1.0, mean=1.0)])
 def test_a_right_noise_is_not_doubted(prior):
     _, source, measured = wells()
@@ -394,11 +380,10 @@ def test_a_right_noise_is_not_doubted(prior):
     noise = 0.02 * measured.abs()
     for _ in range(5):
         error = noise * torch.randn(measured.shape, dtype=noise.dtype, generator=generator)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert solved(measured + error, source, prior=prior, noise=noise).explained
+        assert solved(measured + error, source, prior=prior, noise=noise).explained
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("part", "named"),
     [((1, slice(None)), "under source 1"), ((slice(None), 3), "of measurement 3")],
@@ -413,12 +398,8 @@ def test_one_bad_source_or_electrode_among_many_is_doubted(part, named):
     measured = potentials(k, source, k)[:, nodes[:, 0], nodes[:, 1]]
     measured = measured + 0.1 * torch.randn(50, 20, dtype=torch.float64, generator=generator)
     measured[5, 3] = math.nan
-    settings = {
-        "prior": Smoothness(length=100.0, deviation=0.01, mean=1.0), "noise": 0.1, "leak": k
-    }  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert reconstruct(measured, nodes, source, **settings).explained
+    settings = {"prior": Smoothness(100.0, 0.01, mean=1.0), "noise": 0.1, "leak": k}
+    assert reconstruct(measured, nodes, source, **settings).explained
     measured[part] += 0.4 * (-1.0) ** torch.arange(measured[part].numel())
     with pytest.warns(RuntimeWarning, match=f"the residuals {named} are [34].* times the noise"):
         found = reconstruct(measured, nodes, source, **settings)
@@ -427,11 +408,8 @@ def test_one_bad_source_or_electrode_among_many_is_doubted(part, named):
     assert not found.explained
 
 
-ONE_NODE = {
-    "unknown": "source",
-    "conductivity": torch.ones(1, 1, dtype=torch.float64),
-    "leak": torch.ones(1, 1, dtype=torch.float64),
-}
+ONE_NODE = {"unknown": "source"}
+ONE_NODE |= dict.fromkeys(("conductivity", "leak"), torch.ones(1, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6])
@@ -572,10 +550,8 @@ def test_a_price_of_the_area_finds_small_inclusions():
     measured = torch.einsum("spq,mpq->sm", potentials(k, pairs, ground), pairs)
     errors = []
     for area in (0.0, 0.3):
-        prior = TotalVariation(weight=0.1, mean=1.0, area=area)
-        found = reconstruct(
-            measured, pairs, pairs, prior=prior, noise=0.01 * measured.abs(), max_iterations=200
-        )
+        settings = {"prior": TotalVariation(0.1, mean=1.0, area=area), "max_iterations": 200}
+        found = reconstruct(measured, pairs, pairs, noise=0.01 * measured.abs(), **settings)
         errors.append(((found.field - k).square().mean() / (k - 1).square().mean()).sqrt().item())
     assert errors[1] < 0.5 * errors[0]
 
@@ -593,9 +569,7 @@ def test_intervals_hold_as_many_true_values_as_they_say():
         v = potentials(k, source, spacing=1 / n, boundary="dirichlet")[:, nodes[:, 0], nodes[:, 1]]
         noise = 0.01 * v.abs()
         measured = v + noise * torch.randn(v.shape, dtype=v.dtype, generator=generator)
-        found = reconstruct(
-            measured, nodes, source, prior=prior, noise=noise, spacing=1 / n, boundary="dirichlet"
-        )
+        found = solved(measured, source, nodes, prior=prior, noise=noise, spacing=1 / n)
         assert found.converged
         low, high = found.interval(0.9)
         covered.append(((low < k) & (k < high)).double().mean())

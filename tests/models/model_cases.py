@@ -1,7 +1,5 @@
 """A small one of each model of the package, and what it is called with."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -1,7 +1,5 @@
 """Models of one circuit: what `calibrate` finds, in any unit, and what it leaves alone."""
 
-from __future__ import annotations
-
 import copy
 import math
 from functools import partial

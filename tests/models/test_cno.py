@@ -102,19 +102,12 @@ def test_activation_aliases_less_than_a_pointwise_one(resolution):
     assert filtered < 0.6 * pointwise
 
 
-def test_activation_filters_each_channel_alone():
-    x = torch.randn(2, 3, 8, 8)
-    activation = AntialiasedLeakyReLU()
-    together = activation(x)
-    for channel in range(3):
-        alone = activation(x[:, channel : channel + 1])
-        torch.testing.assert_close(together[:, channel : channel + 1], alone)
-
-
 @pytest.mark.usefixtures("float64")
-def test_activation_gradient():
-    x = torch.randn(1, 2, 4, 6, requires_grad=True)
-    assert torch.autograd.gradcheck(AntialiasedLeakyReLU(), x)
+def test_activation_filters_each_channel_alone_and_has_its_gradient():
+    activation, x = AntialiasedLeakyReLU(), torch.randn(2, 3, 4, 6, requires_grad=True)
+    alone = [activation(channel) for channel in x.split(1, 1)]
+    torch.testing.assert_close(activation(x), torch.cat(alone, 1))
+    assert torch.autograd.gradcheck(activation, x)
 
 
 @pytest.mark.parametrize(("grid", "n_layers"), [((16, 16), 3), ((8, 24), 2), ((2, 4), 1)])
@@ -124,10 +117,8 @@ def test_shapes(grid, n_layers):
 
 
 def test_blocks_that_add_nothing_leave_the_plain_network():
-    plain, ours = (
-        seeded(**TINY, ckb=PLAIN),
-        seeded(**TINY, ckb=CKBOptions("scan", expand=2), stages=STAGES),
-    )
+    plain = seeded(**TINY, ckb=PLAIN)
+    ours = seeded(**TINY, ckb=CKBOptions("scan", expand=2), stages=STAGES)
     for block in ours.ckbs.values():
         torch.nn.init.zeros_(block.out_proj.weight)
         torch.nn.init.zeros_(block.out_proj.bias)
@@ -146,11 +137,7 @@ def test_stages_stand_where_they_say():
     widths = (2, 2, 4, 8, 4, 2)
     sides = (16, 16, 8, 4, 8, 16)
     assert seen == [(s, w, n, n) for s, w, n in zip(STAGES, widths, sides, strict=True)]
-
-
-def test_default_stages_are_the_deepest():
-    model = CNOUNet(**TINY)
-    assert list(model.ckbs) == ["encoder2", "bottleneck", "decoder2"]
+    assert list(CNOUNet(**TINY).ckbs) == ["encoder2", "bottleneck", "decoder2"]  # the deepest ones
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Programs that run without our operators: `decompositions`, AOTInductor and ONNX."""
 
-from __future__ import annotations
-
 import itertools
 
 import commands

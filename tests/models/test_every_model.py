@@ -2,8 +2,6 @@
 the parameters and blocks are called as modules, so averages, copies, checkpoints and hooks work;
 integers are numbers."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

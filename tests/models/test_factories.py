@@ -1,7 +1,5 @@
 """`device` and `dtype` as torch.nn has them, and state dicts whose names nothing may change."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

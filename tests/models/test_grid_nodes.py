@@ -1,7 +1,5 @@
 """Coordinates tell where the nodes and the walls lie, and the models of hosts listen."""
 
-from __future__ import annotations
-
 import math
 import warnings
 
@@ -59,6 +57,7 @@ def test_axes_may_differ():
     assert nodes_of(lines[0].flip(0)) == [NODES["left"][::-1]]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("nodes", LINES)
 @pytest.mark.parametrize(("n", "every"), [(64, 2), (64, 4), (30, 4), (63, 2)])
 @pytest.mark.parametrize("domain", [(0.0, 1.0), (-1.0, 1.0), (3.0, 3.7)])
@@ -68,24 +67,21 @@ def test_every_few_points_of_a_box(nodes, n, every, domain):
     line = (low + (high - low) * LINES[nodes](n).double())[::every]
     step = every * (high - low) / (n - 1 if nodes == "corners" else n)
     right = ((line[0] - low).item() / step, (high - line[-1]).item() / step)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        geometry, length = grid_geometry(grid_of(line), box=[domain])
-        back = nodes_of(line.flip(0), box=[domain])
+    geometry, length = grid_geometry(grid_of(line), box=[domain])
+    back = nodes_of(line.flip(0), box=[domain])
     assert geometry["nodes"] == [pytest.approx(right, abs=1e-5)]
     assert back == [pytest.approx(right[::-1], abs=1e-5)]
     assert geometry["spacing"] == pytest.approx([step / (high - low)])
     assert length.item() == pytest.approx(high - low)
 
 
+@pytest.mark.filterwarnings("error")
 def test_every_second_centre_of_the_unit_box_is_read_with_a_warning():
     lines = [LINES["centres"](n)[::2] for n in (68, 36)]
     with pytest.warns(UserWarning, match="34 coordinates from .* along axis 1, assumed 0.25 steps"):
         nodes = nodes_of(*lines)
     assert nodes == [pytest.approx((0.25, 0.75), rel=1e-4)] * 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert nodes_of(*lines) == nodes  # once for each grid
+    assert nodes_of(*lines) == nodes  # once for each grid
 
 
 @pytest.mark.parametrize("n", [16, 31, 41])

@@ -1,7 +1,5 @@
 """Inputs that no model takes."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

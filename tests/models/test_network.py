@@ -1,7 +1,5 @@
 """CHONNNetwork1d, 2d and 3d: shapes, grids, domains, symmetries, refusals, trained weights."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Network cells, blocks and models on graphs: grids given as graphs, meshes, unions, refusals."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools
@@ -199,11 +197,8 @@ def test_numbering_of_nodes_and_direction_of_edges_do_not_matter():
 
 def test_a_union_of_domains_is_each_alone():
     model = model_of()
-    domains = [
-        FiniteVolumes.from_cells(*curved(6)),
-        FiniteVolumes.from_cells(*SQUARE),
-        grid_as_graph((5, 8), (1.0, 1.0)),
-    ]
+    domains = [FiniteVolumes.from_cells(*mesh) for mesh in (curved(6), SQUARE)]
+    domains.append(grid_as_graph((5, 8), (1.0, 1.0)))
     x = [rand(1, domain.num_nodes, 2, seed=i) for i, domain in enumerate(domains)]
     y = model(torch.cat(x, 1), volumes=FiniteVolumes.union(domains))
     alone = [model(x, volumes=domain) for x, domain in zip(x, domains, strict=True)]
@@ -244,17 +239,13 @@ def test_meshes_of_meshio_and_of_pytorch_geometric():
     points, cells = curved(6)
     plain = FiniteVolumes.from_cells(points, cells)
     flat = np.c_[points, np.full(len(points), 2.0)]
-    meshio = SimpleNamespace(
-        points=flat.astype(">f8"), cells_dict={"line": np.array([[0, 1]]), "triangle": cells}
-    )
+    kinds = {"line": np.array([[0, 1]]), "triangle": cells}
+    meshio = SimpleNamespace(points=flat.astype(">f8"), cells_dict=kinds)
     pos = torch.tensor(points)
     both = torch.cat((plain.graph.ends, plain.graph.ends.flip(0)), 1)
     both = both[:, torch.randperm(both.shape[1], generator=torch.Generator().manual_seed(0))]
-    for mesh in (
-        meshio,
-        Data(pos=pos, face=torch.tensor(cells.T), edge_index=None),
-        Data(pos=pos, edge_index=both),
-    ):
+    faces = Data(pos=pos, face=torch.tensor(cells.T), edge_index=None)
+    for mesh in (meshio, faces, Data(pos=pos, edge_index=both)):
         found = FiniteVolumes.from_mesh(mesh)
         assert found.graph == plain.graph
         for name in ("weight", "volume"):
@@ -263,9 +254,8 @@ def test_meshes_of_meshio_and_of_pytorch_geometric():
     # A node inside of a triangle, which is then no cell, between three others.
     turns = torch.arange(6) * math.pi / 3
     rim = torch.stack((turns.cos(), turns.sin()), 1) * torch.tensor([[0.1], [0.5]]).repeat(3, 1)
-    edges = torch.tensor(
-        [[0, 2, 4, 0, 1, 2, 3, 4, 5, 6, 6, 6], [2, 4, 0, 1, 2, 3, 4, 5, 0, 0, 2, 4]]
-    )
+    ends = [0, 2, 4, 0, 1, 2, 3, 4, 5, 6, 6, 6], [2, 4, 0, 1, 2, 3, 4, 5, 0, 0, 2, 4]
+    edges = torch.tensor(ends)
     mesh = SimpleNamespace(pos=torch.cat((rim, torch.zeros(1, 2))), edge_index=edges)
     star = 3 * 0.1 * 0.5 * math.sin(math.pi / 3)
     assert FiniteVolumes.from_mesh(mesh).volume.sum().item() == pytest.approx(star)
@@ -279,9 +269,8 @@ def test_a_batch_of_pytorch_geometric_is_a_union():
     parts = torch.arange(2).repeat_interleave(count)
     batch = FiniteVolumes.from_mesh(Data(pos=pos, face=faces, batch=parts))
     both = np.append(SQUARE[1], [[4, 5, 6], [5, 6, 7]], 0)  # two that overlap
-    mesh = Data(
-        pos=[*SQUARE[0], (0, 0), (0.5, 0), (0, 0.5), (1, 1)], face=both.T, batch=[0] * 4 + [1] * 4
-    )
+    places = [*SQUARE[0], (0, 0), (0.5, 0), (0, 0.5), (1, 1)]
+    mesh = Data(pos=places, face=both.T, batch=[0] * 4 + [1] * 4)
     assert FiniteVolumes.from_mesh(mesh).num_nodes == 8
     union = FiniteVolumes.union([FiniteVolumes.from_cells(points, cells)] * 2)
     model, x = model_of(), rand(1, 2 * count, 2)

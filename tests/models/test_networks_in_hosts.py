@@ -42,11 +42,8 @@ def hosts(grid, **options):
         return x.movedim(1, -1)
 
     yield unet, unet, unet.calibrate
-    yield (
-        fno,
-        lambda x: fno(last(x), places).squeeze(-2).movedim(-1, 1),
-        lambda x, y: fno.calibrate(last(x), last(y).unsqueeze(-2), places),
-    )
+    call = lambda x: fno(last(x), places).squeeze(-2).movedim(-1, 1)  # noqa: E731
+    yield fno, call, lambda x, y: fno.calibrate(last(x), last(y).unsqueeze(-2), places)
 
 
 def test_trunks_start_from_the_circuit_that_calibration_finds():
@@ -89,23 +86,18 @@ def test_the_trunk_is_the_plain_model(build):
 
 def test_words_of_the_head():
     options = {"boundary": ("periodic", Dirichlet(1.0)), "nodes": "left"}
-    models = [
-        CHONNUNet2d(1, 1, 4, inner="neumann", **options),
-        CHONNFNO2d(1, 2, 2, 4, 1, **options),
-    ]
-    alone = CHONNNetwork2d(1, 1, **options)
-    for model in models:
+    unet = CHONNUNet2d(1, 1, 4, inner="neumann", **options)
+    alone = CHONNNetwork2d(1, 1, **options).head.walls()
+    for model in (unet, CHONNFNO2d(1, 2, 2, 4, 1, **options)):
         walls = model.network.head.walls()
-        assert {k: x for k, x in walls.items() if k != "inner"} == {
-            k: x for k, x in alone.head.walls().items() if k != "inner"
-        }
+        assert {**walls, "inner": ""} == {**alone, "inner": ""}
         assert model.network.head.nodes == "left"
     x, mask = torch.rand(1, 1, 16, 16) + 0.1, torch.ones(16, 16, dtype=torch.bool)
     mask[4:8, 4:8] = False
-    y = models[0].eval()(x, mask=mask)
+    y = unet.eval()(x, mask=mask)
     assert (y[..., ~mask] == 0).all()
     assert y.isfinite().all()
-    assert torch.equal(models[0](torch.where(mask, x, torch.nan), mask=mask), y)
+    assert torch.equal(unet(torch.where(mask, x, torch.nan), mask=mask), y)
 
 
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 1000.0])

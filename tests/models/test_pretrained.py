@@ -1,12 +1,11 @@
 """Models in folders come back with their options; nothing is lost or replaced silently."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
 import math
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -96,19 +95,11 @@ def test_copies_can_be_saved(copied, tmp_path):
 def test_defaults_are_in_the_card(tmp_path):
     """So that a file means the same when a default is another one."""
     chonn_ops.CHONNUNet1d(1, lengths=2).save_pretrained(tmp_path)
+    options = {"in_channels": 1, "out_channels": 1, "init_features": 32, "lengths": 2, "ckb": None}
+    options |= {"boundary": "robin", "inner": "robin", "nodes": "centres"}
     assert json.loads((tmp_path / "model.json").read_text()) == {
         "model": "CHONNUNet1d",
-        "options": {
-            "in_channels": 1,
-            "out_channels": 1,
-            "init_features": 32,
-            "lengths": 2,
-            "boundary": "robin",
-            "inner": "robin",
-            "nodes": "centres",
-            "ckb": None,
-            "stages": ["encoder4", "bottleneck", "decoder4"],
-        },
+        "options": {**options, "stages": ["encoder4", "bottleneck", "decoder4"]},
         "parameters": sum(p.numel() for p in chonn_ops.CHONNUNet1d(1).parameters()),
     }
 
@@ -210,49 +201,32 @@ def stored(model):
 
 
 LEFT, WALLS = Network(2, nodes="left"), ("neumann", (Dirichlet(1.0), Dirichlet(0.0)))
+IN_OUT, OUT_IN = (dict.fromkeys(x, "robin") for x in (("inlet", "outlet"), ("outlet", "inlet")))
 OTHERS = {
     "lengths": (CHONNNetwork2d, {}, {"lengths": (3, 2)}),
     "lengths of a U-Net": (chonn_ops.CHONNUNet2d, {}, {"lengths": 2}),
     "boundary": (CHONNNetwork2d, {"boundary": "dirichlet"}, {"boundary": "neumann"}),
-    "boundary, its value": (
-        CHONNNetwork2d,
-        {"boundary": Dirichlet(1.0)},
-        {"boundary": Dirichlet(0.0)},
-    ),
-    "boundary, its axes": (CHONNNetwork2d, {"boundary": WALLS}, {"boundary": WALLS[::-1]}),
-    "boundary, in words": (
-        CHONNNetwork2d,
-        {"boundary": ("neumann", "robin")},
-        {"boundary": ("robin", "neumann")},
-    ),
-    "walls, their order": (
-        CHONNNetwork2d,
-        {"boundary": {"inlet": "robin", "outlet": "robin"}},
-        {"boundary": {"outlet": "robin", "inlet": "robin"}},
-    ),
+    "padding": (partial(chonn_ops.CHONNFNO1d, 1, 2), {}, {"padding": 0}),
+    "substeps": (chonn_ops.CHONNStep1d, {}, {"substeps": 2}),
     "inner": (CHONNNetwork2d, {"inner": "neumann"}, {"inner": "dirichlet"}),
     "nodes": (CHONNNetwork2d, {}, {"nodes": "left"}),
-    "nodes of a cell": (
-        chonn_ops.CNOUNet,
-        {"n_layers": 1, "ckb": CKBOptions(Network(2))},
-        {"n_layers": 1, "ckb": CKBOptions(LEFT)},
-    ),
-    "boundary of a cell": (
-        chonn_ops.CNOUNet,
-        {"n_layers": 1, "ckb": CKBOptions(boundary="neumann")},
-        {"n_layers": 1, "ckb": CKBOptions(boundary="dirichlet")},
-    ),
-    "boundary of a scan": (
-        chonn_ops.CNOUNet,
-        {"n_layers": 1, "ckb": CKBOptions("scan")},
-        {"n_layers": 1, "ckb": CKBOptions("scan", boundary="dirichlet")},
-    ),
-    "padding": (
-        chonn_ops.CHONNFNO1d,
-        {"num_channels": 1, "modes": 2},
-        {"num_channels": 1, "modes": 2, "padding": 0},
-    ),
-    "substeps": (chonn_ops.CHONNStep1d, {}, {"substeps": 2}),
+    **{
+        f"boundary, {what}": (CHONNNetwork2d, {"boundary": one}, {"boundary": other})
+        for what, one, other in (
+            ("its value", Dirichlet(1.0), Dirichlet(0.0)),
+            ("its axes", WALLS, WALLS[::-1]),
+            ("in words", ("neumann", "robin"), ("robin", "neumann")),
+        )
+    },
+    "walls, their order": (CHONNNetwork2d, {"boundary": IN_OUT}, {"boundary": OUT_IN}),
+    **{
+        name: (partial(chonn_ops.CNOUNet, n_layers=1), {"ckb": one}, {"ckb": other})
+        for name, one, other in (
+            ("nodes of a cell", CKBOptions(Network(2)), CKBOptions(LEFT)),
+            ("boundary of a cell", *(CKBOptions(boundary=x) for x in ("neumann", "dirichlet"))),
+            ("boundary of a scan", CKBOptions("scan"), CKBOptions("scan", boundary="dirichlet")),
+        )
+    },
 }
 
 

@@ -1,7 +1,5 @@
 """Models of one circuit a frame: what a step computes, and what `calibrate` finds."""
 
-from __future__ import annotations
-
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor

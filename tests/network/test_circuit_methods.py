@@ -1,8 +1,6 @@
 """All methods of circuits, against the same networks as dense matrices: on grids and graphs, real
 and complex, with one source and several, as they are, with held nodes and with merged ones."""
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -32,14 +30,8 @@ def circuit_of(kind, dtype):
         layout = Grid(grid, kind == "torus")
     shape = (B, *grid, C)
     wall = 0.2 * numbers(*shape, seed=3, dtype=dtype) * (numbers(*shape, seed=4) < 0.5)
-    return Circuit(
-        g,
-        wall + 0.1 * numbers(*shape, seed=5, dtype=dtype),
-        layout,
-        wall=wall,
-        current=1.5 * wall,
-        volume=numbers(*shape, seed=6),
-    )
+    leak, volume = wall + 0.1 * numbers(*shape, seed=5, dtype=dtype), numbers(*shape, seed=6)
+    return Circuit(g, leak, layout, wall=wall, current=1.5 * wall, volume=volume)
 
 
 def free(circuit):

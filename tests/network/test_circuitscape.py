@@ -4,8 +4,6 @@ Set CIRCUITSCAPE_TESTS to the folder ``test`` of a checkout of Circuitscape.jl. 
 something else than one would guess from their descriptions, this file follows its code (v5.13).
 """
 
-from __future__ import annotations
-
 import configparser
 import gzip
 import os
@@ -58,11 +56,7 @@ class Case:
         parser.read_string(text_of(path))
         self.options = {k: v for part in parser.sections() for k, v in parser.items(part)}
         self.scenario = self.options["scenario"]
-        self.maps = [
-            kind
-            for kind, name in (("cur", "write_cur_maps"), ("volt", "write_volt_maps"))
-            if self.yes(name)
-        ]
+        self.maps = [kind for kind in ("cur", "volt") if self.yes(f"write_{kind}_maps")]
 
     def yes(self, name):
         return self.options.get(name, "False").lower() in ("true", "1")
@@ -123,12 +117,9 @@ def circuit_of(case, conductance, labels):
     exists = (conductance > 0) | alive
     with np.errstate(divide="ignore"):
         resistance = torch.from_numpy(1 / conductance)[None, ..., None]
-    whole = raster(
-        resistance,
-        4 if case.yes("connect_four_neighbors_only") else 8,
-        mean="resistance" if case.yes("connect_using_avg_resistances") else "conductance",
-        mask=torch.from_numpy(exists),
-    )
+    neighbours = 4 if case.yes("connect_four_neighbors_only") else 8
+    mean = "resistance" if case.yes("connect_using_avg_resistances") else "conductance"
+    whole = raster(resistance, neighbours, mean=mean, mask=torch.from_numpy(exists))
     circuit, node = whole.merge(torch.from_numpy(np.where(alive, labels, 0)).flatten())
     return circuit, np.where(exists, node.numpy().reshape(exists.shape), -1)
 
@@ -223,12 +214,8 @@ def pairwise(case, conductance, labels, points):
             total, most = total + current, np.maximum(most, current)
     columns3 = [(a, b, table[i + 1, j + 1]) for i, a in enumerate(unique)
                 for j, b in enumerate(unique) if j > i]  # fmt: skip
-    return found | {
-        "resistances": table,
-        "resistances_3columns": np.array(columns3),
-        "cum_curmap": total,
-        "max_curmap": most,
-    }
+    tables = {"resistances": table, "resistances_3columns": np.array(columns3)}
+    return found | tables | {"cum_curmap": total, "max_curmap": most}
 
 
 def without_conflicts(source, ground, policy):
@@ -434,10 +421,8 @@ def differences(case):
             value = value[np.isin(value[:, 0], truth[:, 0]) | ("branch" in name)]
         if "branch" in name:
             rows = {tuple(sorted(map(int, row[:2]))): abs(row[2]) for row in truth}
-            value, truth = (
-                value[:, 2],
-                np.array([rows.get((int(a), int(b)), 0.0) for a, b, _ in value]),
-            )
+            truth = np.array([rows.get((int(a), int(b)), 0.0) for a, b, _ in value])
+            value = value[:, 2]
         assert truth.shape == value.shape, name
         known = truth > NO_DATA
         scale = max(np.abs(truth[known]).max(initial=0), 1.0)

@@ -1,13 +1,12 @@
 """When iterations stop, and what is reported of the potentials: against SciPy in float64."""
 
-from __future__ import annotations
-
 import math
 from contextlib import ExitStack, suppress
 
 import pytest
 import torch
 from network_cases import BACKENDS, assert_near, make_network, net_current, solve_network, solver_of
+from rows import thorough
 from torch import Tensor
 
 from chonn_ops import Direct, Grid, Iterative
@@ -66,7 +65,7 @@ def hard(kind: str, grid: tuple[int, ...], seed: int = 5) -> tuple[Tensor, list[
     ("backend", "periodic", "copies"),
     [
         *(pytest.param(x, True, 1, marks=SLOW) for x in ITERATED),
-        *(pytest.param(x, False, 1, marks=pytest.mark.thorough) for x in ITERATED),
+        *(thorough(x, False, 1) for x in ITERATED),
         *((x, False, 40) for x in ITERATED if x == "cpu"),  # networks fill the vectors
     ],
 )
@@ -105,7 +104,7 @@ def test_errors_are_at_most_ten_tolerances(kind, backend, grid, periodic, copies
     ("way", "grid"),
     [
         *((backend, grid) for backend in ITERATED for grid in ((24, 20), (9, 10, 9))),
-        pytest.param("compiled", (8, 7), marks=pytest.mark.thorough),
+        thorough("compiled", (8, 7)),
     ],
 )
 def test_gradients_of_edges_have_digits_where_small_leaks_lift_potentials(way, grid):

@@ -1,7 +1,5 @@
 """`diffusion`: the finite volumes that a circuit is made of, their walls, and what they hold."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -223,12 +221,9 @@ def even(n, more=0):
 @pytest.mark.parametrize("contrast", [1.0, 1e3])
 def test_second_order_with_values_that_vary_along_walls(walls, contrast):
     """u = exp(x) cos(2 y) in a medium that varies by `contrast` towards one wall."""
-    errors = errors_of(
-        lambda x, y: torch.exp(x) * torch.cos(2 * y),
-        lambda x, y: contrast**x * (1 + 0.3 * torch.sin(3 * y)),
-        walls,
-        lambda n: even(n, 4),
-    )
+    exact = lambda x, y: torch.exp(x) * torch.cos(2 * y)  # noqa: E731
+    medium = lambda x, y: contrast**x * (1 + 0.3 * torch.sin(3 * y))  # noqa: E731
+    errors = errors_of(exact, medium, walls, lambda n: even(n, 4))
     assert min(orders(errors)[1:]) > 1.8, errors
 
 
@@ -319,8 +314,8 @@ def test_volumes_are_beyond_half_precision(dtype):
     assert circuit.source(f.to(dtype)).dtype == torch.float64
     state = LCState.at_rest(rest)
     results = (
-        lambda f: circuit.solve(f),
-        lambda f: circuit.factorize().solve(f),
+        circuit.solve,
+        circuit.factorize().solve,
         lambda f: rc_step(rest, circuit, 1.0, 1e-3, f),
         lambda f: lc_step(state, circuit, 1.0, 1e-3, f).voltage,
     )
@@ -352,9 +347,8 @@ def test_tensors_are_exact_for_linear_potentials(walls, grid, cross):
     circuit = diffusion(k.expand(1, *grid, 1, 2, 2), h, boundary=boundary)
     v = exact.reshape(1, -1, 1)
     (edges,), out = circuit.currents(v)
-    left = out.index_add(1, circuit.layout.ends[0], edges).index_add(
-        1, circuit.layout.ends[1], -edges
-    )
+    p, q = circuit.layout.ends
+    left = out.index_add(1, p, edges).index_add(1, q, -edges)
     torch.testing.assert_close(left, torch.zeros_like(left), rtol=0, atol=1e-12)
 
 

@@ -1,18 +1,15 @@
 """The direct method: potentials, derivatives, determinants, inverses and samples of its factors."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
 import re
-import subprocess
-import sys
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 
+import commands
 import numpy as np
 import pytest
 import torch
@@ -26,6 +23,7 @@ from network_cases import (
     solve_network,
     walled,
 )
+from rows import thorough
 from test_graphs import CASES as GRAPHS
 from test_plan import LARGE
 from torch import Tensor
@@ -235,11 +233,8 @@ def test_parts_without_ground_are_refused_and_others_stay_right(way, grid, part)
     leak[1, ..., 5][inside] = 0
     factor = factorize(g, leak, backend=way)
     assert factor.logdet().isneginf().nonzero().tolist() == [[1, 5]]
-    for refused in (
-        lambda: factor.solve(source),
-        lambda: factor.sample(source),
-        factor.diagonal_of_inverse,
-    ):
+    calls = partial(factor.solve, source), partial(factor.sample, source)
+    for refused in (*calls, factor.diagonal_of_inverse):
         with pytest.raises(ValueError, match=r"part of network \(1, 5\) .* node \(") as caught:
             refused()
         node = re.search(r"node \((\d+), (\d+)\)", str(caught.value))
@@ -312,11 +307,6 @@ def test_threads_share_factors(backend, dtype):
             torch.testing.assert_close([*threads.map(factor.solve, sources)], expected)
 
 
-def parameters(grid):
-    source, g, leak = make_network(grid, B=1, C=2)
-    return [x.requires_grad_() for x in (source, leak, *g)]
-
-
 @EACH_BACKEND
 def test_gradients_of_determinants_with_small_leaks_in_float32(backend):
     """Across an edge the inverse's entries differ in their last digits alone."""
@@ -331,24 +321,20 @@ def test_gradients_of_determinants_with_small_leaks_in_float32(backend):
 
 @EACH_BACKEND
 def test_isolated_nodes_have_finite_gradients(backend):
-    source, leak, *g = parameters((3, 4))
-    with torch.no_grad():
-        for x in (*g, leak[:, 0], source[:, 0]):
-            x.zero_()
+    source, g, leak = make_network((3, 4), B=1, C=2)
+    for x in (*g, leak[:, 0], source[:, 0]):
+        x.zero_()
+    leaves = [x.requires_grad_() for x in (source, leak, *g)]
     factor = factorize(g, leak, backend=backend)
     total = factor.solve(source).sum() + factor.logdet().sum()
-    for grad in torch.autograd.grad(total, [source, leak, *g]):
+    for grad in torch.autograd.grad(total, leaves):
         assert grad.isfinite().all()
 
 
-def test_transforms_of_networks_are_refused():
-    _, leak, *g = parameters((2, 3))
+def test_transforms_are_refused_and_a_batch_takes_their_place():
+    _, g, leak = make_network((2, 3), B=3, C=1)
     with pytest.raises(RuntimeError, match="expected networks made outside"):
         torch.func.grad(lambda leak: factorize(g, leak).logdet().sum())(leak)
-
-
-def test_transforms_of_resistances_are_refused_and_a_batch_takes_their_place():
-    _, g, leak = make_network((2, 3), B=3, C=1)
     pairs = torch.tensor([[0, 5], [1, 2]])
 
     def of_one(i):
@@ -402,10 +388,8 @@ def test_threads_change_nothing(set_threads, networks, grid, sources, monkeypatc
         factor = factorize(g, leak, periodic=(False, True))
         results = v.detach(), *torch.autograd.grad(v.sin().sum(), leaves), factor.solve(source)
         found.append([*results, factor.diagonal_of_inverse()])
-    wide = solve_network(
-        source.double(), [x.double() for x in g], leak.double(), periodic=(False, True),
-        backend="torch", solver=Direct(),
-    )  # fmt: skip
+    options = {"periodic": (False, True), "backend": "torch", "solver": Direct()}
+    wide = solve_network(source.double(), [x.double() for x in g], leak.double(), **options)
     assert_near(found[0][0], wide, 2e-5)
     for others in found[1:]:
         assert_near(others, found[0], 1e-5)
@@ -419,10 +403,10 @@ def hard_networks(kind, contrast, grid, leak, dtype=torch.float32, boundary="neu
     shape = (2, *grid, 2)
     x = np.meshgrid(*[np.arange(n) / n for n in grid], indexing="ij")
     wave = 0.5 + 0.5 * np.prod([np.sin(7 * axis + 1) for axis in x], axis=0)
+    channels = np.where(np.abs(x[0] - 0.4) < 0.1, contrast, 1.0)
     k = {
         "smooth": contrast ** wave[None, ..., None] * np.ones(shape),
-        "channels": np.where(np.abs(x[0] - 0.4)[None, ..., None] < 0.1, contrast, 1.0)
-        * np.ones(shape),
+        "channels": channels[None, ..., None] * np.ones(shape),
         "binary": np.where(rng.random(shape) < 0.5, contrast, 1.0),
         "log-uniform": contrast ** rng.random(shape),
     }[kind]
@@ -459,10 +443,8 @@ def solved(fields, **options):
 def test_networks_that_are_iterated_first(kind, contrast, grid, leak, boundary, tol, backend):
     """No network is left unsolved, forward or backward."""
     results = []
-    for dtype, solver, rounding in (
-        (torch.float32, Auto(tol), 1e-6),
-        (torch.float64, Direct(), 1e-14),
-    ):
+    both = (torch.float32, Auto(tol), 1e-6), (torch.float64, Direct(), 1e-14)
+    for dtype, solver, rounding in both:
         (source, g, total), periodic = hard_networks(kind, contrast, grid, leak, boundary=boundary)
         fields = source.to(dtype), [x.to(dtype) for x in g], total.to(dtype)
         info, found = solved(fields, periodic=periodic, solver=solver, backend=backend)
@@ -475,10 +457,7 @@ def test_networks_that_are_iterated_first(kind, contrast, grid, leak, boundary, 
     assert_near(*results, max(limit, 1e-4) if boundary == "matched" else limit)
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [BACKENDS[0], *(pytest.param(x, marks=pytest.mark.thorough) for x in BACKENDS[1:])],
-)
+@pytest.mark.parametrize("backend", [BACKENDS[0], *(thorough(x) for x in BACKENDS[1:])])
 def test_iterations_and_elimination_agree_on_the_sign_of_an_edge(backend, monkeypatch):
     """Where the forward pass iterates and the backward pass eliminates, or the other way."""
     source, g, leak = make_network((13, 12, 14), C=1, dtype=torch.float32)
@@ -607,9 +586,7 @@ def test_a_program_that_holds_factors_ends_without_a_message():
         "import torch; from chonn_ops import Circuit, Grid; leak = torch.ones(1, 4, 5, 1); "
         "f = Circuit((leak, leak), leak, on=Grid((4, 5))).factorize(); f.solve(leak)"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ended.returncode == 0
-    assert "Exception" not in ended.stderr
+    assert "Exception" not in commands.python(program).stderr
 
 
 @pytest.mark.thorough

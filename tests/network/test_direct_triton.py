@@ -5,16 +5,13 @@ The interpreter is chosen when Triton is first imported, and other tests may hav
 the checks run in a process of their own. `test_on_cuda` runs them compiled, where CUDA is.
 """
 
-from __future__ import annotations
-
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import combinations
 from unittest import mock
 
+import commands
 import numpy as np
 import pytest
 import torch
@@ -66,10 +63,8 @@ def sizes_of(changes):
 def _networks(grid, dtype, *, B=1, S=1, C=1, contrast=1e6, leak=1e-3, seed=0):
     """Conductances, leaks and sources (B, S, \\*grid, C)."""
     rand = torch.Generator().manual_seed(seed)
-    g = [
-        (contrast ** torch.rand(B, *grid, C, generator=rand, dtype=torch.float64)).to(dtype)
-        for _ in grid
-    ]
+    spread = (torch.rand(B, *grid, C, generator=rand, dtype=torch.float64) for _ in grid)
+    g = [(contrast**x).to(dtype) for x in spread]
     source = torch.rand(B, S, *grid, C, generator=rand, dtype=torch.float64) - 0.3
     return g, torch.full((B, *grid, C), leak, dtype=dtype), source.to(dtype)
 
@@ -460,8 +455,7 @@ def test_networks_on_the_cpu_leave_triton_alone():
         "Circuit((one, one), one, on=Grid((3, 3))).factorize().solve(one)\n"
         "assert not {'triton', 'chonn_ops.network.direct.triton'} & set(sys.modules)"
     )
-    free = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    subprocess.run([sys.executable, "-c", command], check=True, env=free)
+    commands.python(command, env={"TRITON_INTERPRET": None})
 
 
 @needs_triton

@@ -21,8 +21,6 @@ has the potentials A^-1 s of sources s, and drops of these along edges:
 ``python tests/network/test_fuzz.py 0 500`` takes 2,000 networks and prints the worst of each kind.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -289,11 +287,8 @@ class Truth:
     def _least(self, own: Array, of_part: Array, part: Array | None = None) -> Array:
         """The smaller one of each entry's own scale and the largest one of its part. Entries are
         edges, those between two parts with their own alone, or nodes with their `part`."""
-        at = (
-            part
-            if part is not None
-            else np.where(self.part[self.p] == self.part[self.q], self.part[self.p], -1)
-        )
+        at = np.where(self.part[self.p] == self.part[self.q], self.part[self.p], -1)
+        at = at if part is None else part
         least = own.copy()
         for label in np.unique(at[at >= 0]):
             inside = at == label
@@ -342,13 +337,7 @@ def _found(case: Case, solve: Callable[..., Tensor], *, transforms: bool) -> lis
         columns = [arrays[axis][:, p] for axis, p, _ in case.edges]
         return np.stack(columns, 1) if columns else np.zeros((len(networks), 0))
 
-    every = {
-        "v": flat(v),
-        "forward": flat(forward),
-        "hessian source": flat(hessian[0]),
-        "hessian leak": flat(hessian[1]),
-        "hessian g": edges(hessian[2:]),
-    }
+    every, kinds["hessian"] = {"v": flat(v), "forward": flat(forward)}, hessian
     for kind, (of_source, of_leak, *of_g) in kinds.items():
         every[f"{kind} source"], every[f"{kind} leak"] = flat(of_source), flat(of_leak)
         every[f"{kind} g"] = edges(of_g)

@@ -1,7 +1,5 @@
 """Circuits on graphs: any edges, on every backend, against SciPy in float64 and against grids."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import itertools
@@ -44,9 +42,8 @@ def delaunay(num_nodes, seed=0):
 
 
 def random_tree(num_nodes, rng):
-    return np.array(
-        [(rng.integers(max(node // 2 - 3, 0), node), node) for node in range(1, num_nodes)]
-    )
+    nodes = range(1, num_nodes)
+    return np.array([(rng.integers(max(node // 2 - 3, 0), node), node) for node in nodes])
 
 
 def random_regular(num_nodes, degree, rng):
@@ -63,12 +60,8 @@ def graphs():
     rng = np.random.default_rng(1)
     triangles = delaunay(300)
     grid = np.arange(63).reshape(7, 9)
-    square = np.concatenate(
-        [
-            np.stack([grid[:-1], grid[1:]], -1).reshape(-1, 2),
-            np.stack([grid[:, :-1], grid[:, 1:]], -1).reshape(-1, 2),
-        ]
-    )
+    sides = (grid[:-1], grid[1:]), (grid[:, :-1], grid[:, 1:])
+    square = np.concatenate([np.stack(pair, -1).reshape(-1, 2) for pair in sides])
     parts = np.concatenate([square, square[:20] + 63])
     return [
         ("edge", np.array([(1, 0)]), 2, None),
@@ -254,9 +247,8 @@ def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes_and_work(
     monkeypatch.setattr(methods, "MEMORY", 1000)
     size = predicted_bytes(circuit.layout, 1, dtype)
     for source in (leak, leak[:, None]):  # one source, and several
-        with pytest.raises(
-            RuntimeError, match=re.escape(f"{size} bytes) and {operations:.0e} oper")
-        ):
+        said = re.escape(f"{size} bytes) and {operations:.0e} oper")
+        with pytest.raises(RuntimeError, match=said):
             circuit.solve(source)
         assert torch.allclose(circuit.solve(source, solver=Direct()), torch.ones((), dtype=dtype))
 
@@ -280,9 +272,8 @@ def test_factors_beyond_all_memory_are_refused_before_they_are_made(monkeypatch,
     circuit, leak, operations = expander
     monkeypatch.setattr(elimination, "memory_of", lambda _: 1000)
     work = "" if entry == "grid" else f"{operations:.0e} operations"
-    with pytest.raises(
-        RuntimeError, match=rf"the memory that there is.*\d+ bytes.*{re.escape(work)}"
-    ):
+    message = rf"the memory that there is.*\d+ bytes.*{re.escape(work)}"
+    with pytest.raises(RuntimeError, match=message):
         ENTRIES[entry](circuit, leak)
 
 
@@ -303,11 +294,8 @@ def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch
 
 def test_info_and_equal_graphs():
     graph = Graph([(0, 1), (1, 2)], 3, np.arange(3.0)[:, None])
-    for other in (
-        Graph([(0, 1), (1, 2)], 3, np.arange(3.0)[:, None]),
-        copy.deepcopy(graph),
-        pickle.loads(pickle.dumps(graph)),
-    ):
+    copies = copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))
+    for other in (Graph([(0, 1), (1, 2)], 3, np.arange(3.0)[:, None]), *copies):
         assert other == graph
         assert hash(other) == hash(graph)
         np.testing.assert_array_equal(other.positions, graph.positions)  # pyright: ignore[reportArgumentType]

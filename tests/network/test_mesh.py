@@ -1,7 +1,5 @@
 """`Mesh`: circuits on triangles and tetrahedra, against linear elements and exact solutions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from types import SimpleNamespace
@@ -10,17 +8,10 @@ import numpy as np
 import pytest
 import torch
 from manufactured import manufactured, tensor, wall
-from meshes import linear_elements, rings
+from meshes import SQUARE, linear_elements, rings
 from network_cases import assert_near, matrix_of, uniform
 
-from chonn_ops import (
-    Dirichlet,
-    FiniteVolumes,
-    Mesh,
-    Neumann,
-    Robin,
-    raster,
-)
+from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Neumann, Robin, raster
 
 pytest.importorskip("scipy")
 from scipy.spatial import Delaunay
@@ -69,11 +60,8 @@ def cube(n):
 
 def sides(points):
     """Sets of the low and the high side of each axis."""
-    return {
-        f"{'xyz'[axis]}{side}": np.abs(points[:, axis] - side) < 1e-9
-        for axis in range(points.shape[1])
-        for side in (0, 1)
-    }
+    ends = itertools.product(range(points.shape[1]), (0, 1))
+    return {f"{'xyz'[axis]}{end}": np.abs(points[:, axis] - end) < 1e-9 for axis, end in ends}
 
 
 def field(values):
@@ -421,27 +409,19 @@ def test_currents_between_walls_of_volumes(hot):
 
 
 def test_volumes_are_beyond_half_precision_and_their_nodes_are_counted():
-    volumes = FiniteVolumes.from_cells(
-        [[0, 0], [300, 0], [0, 300], [300, 300]], [[0, 1, 2], [1, 2, 3]]
-    )
+    volumes = FiniteVolumes.from_cells(300 * np.array(SQUARE[0]), SQUARE[1])
     k = torch.ones(1, 4, 1, dtype=torch.float16)
     v, expected = (
         volumes.circuit(x, boundary="dirichlet").solve(k.double()) for x in (k, k.float())
     )
     torch.testing.assert_close(v, expected, rtol=0, atol=0)
     assert v.isfinite().all()
-    with pytest.raises(
-        ValueError, match=r"conductivity: expected shape \(B, N, C\) with N = 4 nodes"
-    ):
+    with pytest.raises(ValueError, match=r"conductivity: expected .* with N = 4 nodes"):
         volumes.circuit(torch.ones(1, 5, 1))
 
 
 def test_held_walls_of_volumes_compile_as_one_graph():
-    volumes = FiniteVolumes.from_cells(
-        [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)],
-        [(0, 1, 2), (1, 2, 3)],
-        sets={"in": [0, 2]},
-    )
+    volumes = FiniteVolumes.from_cells(*SQUARE, sets={"in": [0, 2]})
 
     def solve(k):
         return volumes.circuit(k, 0.1, {"in": Dirichlet(2.0)}).solve(torch.ones_like(k))

@@ -1,7 +1,5 @@
 """Which method solves a network, and why."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from network_cases import solve_network, solver_of

@@ -1,7 +1,5 @@
 """Every backend against the float64 reference, and the reference against a dense matrix."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from functools import partial
@@ -23,6 +21,7 @@ from network_cases import (
     uniform,
     walled,
 )
+from rows import thorough
 
 from chonn_ops import Auto
 
@@ -34,25 +33,25 @@ SMALL = [
     ((7,), "periodic", 1e4),
     ((1, 1), "periodic", 1.0),
     ((1, 9), ("periodic", "neumann"), 100.0),
-    pytest.param((3, 200), "neumann", 1e4, marks=pytest.mark.thorough),
+    thorough((3, 200), "neumann", 1e4),
     ((16, 16), ("periodic", "neumann"), 1e6),
     ((16, 16), "periodic", 100.0),
     ((17, 33), ("neumann", "periodic"), 100.0),
     ((2, 5), "periodic", 100.0),
     ((11, 3), ("neumann", "periodic"), 1e4),
     ((5, 1, 6), ("periodic", "neumann", "periodic"), 1e4),
-    pytest.param((5, 7, 9), "neumann", 1e4, marks=pytest.mark.thorough),
+    thorough((5, 7, 9), "neumann", 1e4),
     ((1, 2, 5), "periodic", 100.0),
     ((7, 1, 20), ("periodic", "periodic", "neumann"), 100.0),
-    pytest.param((3, 200), ("periodic", "neumann"), 100.0, marks=pytest.mark.thorough),
+    thorough((3, 200), ("periodic", "neumann"), 100.0),
     ((4, 5, 6), ("neumann", "periodic", "periodic"), 1e6),
 ]
 # Its dense matrix would be large.
-CASES = [*SMALL, pytest.param((63, 64), "neumann", 1e4, marks=pytest.mark.thorough)]
+CASES = [*SMALL, thorough((63, 64), "neumann", 1e4)]
 EACH_CASE = pytest.mark.parametrize(("grid", "boundary", "contrast"), CASES, ids=str)
 IDS = [name for name in BACKENDS if name != "reference"]
 # Lines; a plane and a volume that are not eliminated where iterations are asked for.
-GRIDS = [(40,), (33, 26), pytest.param((7, 9, 8), marks=pytest.mark.thorough)]
+GRIDS = [(40,), (33, 26), thorough((7, 9, 8))]
 
 
 @pytest.mark.parametrize(("grid", "boundary", "contrast"), SMALL, ids=str)
@@ -74,7 +73,7 @@ def test_float64_equals_the_reference(backend, grid, boundary, contrast):
 
 @pytest.mark.parametrize("backend", IDS)
 @EACH_CASE
-@pytest.mark.parametrize("tol", [pytest.param(1e-3, marks=pytest.mark.thorough), 1e-5])
+@pytest.mark.parametrize("tol", [thorough(1e-3), 1e-5])
 def test_float32_reaches_the_residual_asked_for(backend, grid, boundary, contrast, tol):
     source, conductance, leak = network = make_network(
         grid, C=2, contrast=contrast, dtype=torch.float32
@@ -141,7 +140,7 @@ class TestDoors:
             for half, full in zip(narrow[1:], found[2][1:], strict=True):
                 torch.testing.assert_close(half.to(dtype), full.to(dtype))
 
-    @pytest.mark.parametrize("scale", [1e-30, pytest.param(1e30, marks=pytest.mark.thorough)])
+    @pytest.mark.parametrize("scale", [1e-30, thorough(1e30)])
     def test_units(self, door, grid, scale):
         """Conductances and sources of any magnitude, without overflow or underflow."""
         source, g, leak = make_network(grid, dtype=torch.float32)
@@ -174,9 +173,7 @@ class TestDoors:
             assert (actual - expected).norm() <= 1e-8 * expected.norm()
 
     @pytest.mark.parametrize("where", ["source", "conductance", "leak"])
-    @pytest.mark.parametrize(
-        "value", [math.nan, pytest.param(math.inf, marks=pytest.mark.thorough)]
-    )
+    @pytest.mark.parametrize("value", [math.nan, thorough(math.inf)])
     def test_numbers_that_are_not_finite_stay_in_their_network(self, door, grid, where, value):
         source, g, leak = make_network(grid, dtype=torch.float32)
         with door as solve, warnings.catch_warnings():

@@ -1,7 +1,5 @@
 """What only the compiled kernel does: vectors of networks, threads, processes, its multigrid."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """What is refused says what was expected and what came; what did not converge is never silent."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 
@@ -17,6 +15,7 @@ from network_cases import (
     solver_of,
     wall_leak,
 )
+from rows import thorough
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from chonn_ops import Auto, Direct, Grid, Iterative
@@ -149,10 +148,8 @@ def _hard(n=40, dtype=torch.float32):
     """Conductances of 1 and 1e6 at the scale of the grid: iterations stall."""
     generator = torch.Generator().manual_seed(0)
     shape = (2, n, n, 3)
-    g = tuple(
-        torch.where(torch.rand(shape, generator=generator) < 0.5, 1.0, 1e6).to(dtype)
-        for _ in range(2)
-    )
+    phases = (torch.rand(shape, generator=generator) < 0.5 for _ in range(2))
+    g = tuple(torch.where(x, 1.0, 1e6).to(dtype) for x in phases)
     source = torch.randn(shape, generator=generator).to(dtype)
     return {"source": source, "conductance": g, "leak": torch.full(shape, 1e-3, dtype=dtype)}
 
@@ -214,9 +211,8 @@ def test_a_part_without_ground_is_named(backend, method, balanced):
     leak[1, :, :4, 2] = 0
     if balanced:
         source[1, :, :4, 2] -= source[1, :, :4, 2].mean()
-    with pytest.raises(
-        ValueError, match=r"none in the part of network \(1, 2\).* node \("
-    ) as caught:
+    named = r"none in the part of network \(1, 2\).* node \("
+    with pytest.raises(ValueError, match=named) as caught:
         solve_network(source, conductance, leak, backend=backend, solver=solver_of(method))
     node = str(caught.value).split("contains node ")[1]
     assert int(node.split(",")[1].split(")")[0]) < 4
@@ -246,12 +242,7 @@ def test_islands_of_a_mask_are_found(boundary):
 
 
 @pytest.mark.parametrize(
-    "dtype",
-    [
-        torch.float32,
-        torch.bfloat16,
-        *(pytest.param(x, marks=pytest.mark.thorough) for x in (torch.float64, torch.float16)),
-    ],
+    "dtype", [torch.float32, torch.bfloat16, *(thorough(x) for x in (torch.float64, torch.float16))]
 )
 @pytest.mark.parametrize("grid", [(9,), (1, 7), (5, 6), (4, 1, 5), (3, 4, 5)])
 def test_compiled_search_finds_the_same_parts(grid, dtype, monkeypatch):
@@ -291,9 +282,8 @@ def test_parts_joined_around_a_periodic_axis_have_ground():
     g = torch.ones(1, 4, 4, 1)
     g[0, :, 1] = 0
     v = network_with_walls(ones, (ones, g), leak, boundary="periodic")
-    torch.testing.assert_close(
-        v, network_with_walls(ones, (ones, g), leak, boundary="periodic", backend="reference")
-    )
+    options = {"boundary": "periodic", "backend": "reference"}
+    torch.testing.assert_close(v, network_with_walls(ones, (ones, g), leak, **options))
     with pytest.raises(ValueError, match="connected part"):
         solve_network(ones, (ones, g), leak)
 

@@ -1,12 +1,11 @@
 """LC networks: the midpoint equations, energy, held nodes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
 from network_cases import GRAPH, edges_of, make_network
+from rows import thorough
 
 from chonn_ops import Auto, Circuit, Dirichlet, Graph, Grid, LCState, diffusion, lc_energy, lc_step
 
@@ -100,17 +99,15 @@ def test_states_in_half_precision():
     assert energy == pytest.approx(60000**2 / 2 + n * 300**2 / 10 / 2)
 
 
-@pytest.mark.parametrize("steps", [100, pytest.param(1000, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(
-    "tol", [pytest.param(1e-5, marks=pytest.mark.thorough), 1e-1], ids=["tight", "loose"]
-)
+@pytest.mark.parametrize("steps", [100, thorough(1000)])
+@pytest.mark.parametrize("tol", [thorough(1e-5), 1e-1], ids=["tight", "loose"])
 @pytest.mark.parametrize("dt", [0.1, 10.0])
 @pytest.mark.parametrize(
     ("grid", "boundary", "dtype", "rounding"),
     [
         ((40,), "dirichlet", DOUBLE, 1e-6),
         ((25, 26), ("neumann", "periodic"), DOUBLE, 1e-6),
-        pytest.param((16, 16), "periodic", torch.float32, 1e-4, marks=pytest.mark.thorough),
+        thorough((16, 16), "periodic", torch.float32, 1e-4),
     ],
     ids=str,
 )
@@ -123,9 +120,7 @@ def test_energy_stays_over_many_steps(grid, boundary, dtype, rounding, dt, tol, 
 
 
 @pytest.mark.parametrize("leaks", [0.0, 1.0])
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, pytest.param(DOUBLE, marks=pytest.mark.thorough)], ids=str
-)
+@pytest.mark.parametrize("dtype", [torch.float32, thorough(DOUBLE)], ids=str)
 @pytest.mark.parametrize(
     ("grid", "boundary"),
     [((30,), "neumann"), ((4, 5), ("periodic", "dirichlet")), ((3, 2, 4), "neumann")],
@@ -157,11 +152,9 @@ def test_steps_of_any_length_keep_the_energy_or_are_refused(grid, boundary, dtyp
         if dtype == torch.float32:
             right = lc_step(wide, same, C.double(), damping=leak.double(), **options)
             after = lc_step(state, circuit, C, damping=leak, **options)
-            off = LCState(
-                after.voltage - right.voltage,
-                tuple(a - b for a, b in zip(after.current, right.current, strict=True)),
-                after.ground - right.ground,
-            )
+            currents = zip(after.current, right.current, strict=True)
+            off = LCState(after.voltage - right.voltage, tuple(a - b for a, b in currents),
+                          after.ground - right.ground)  # fmt: skip
             exact = (same, C.double())
             assert (lc_energy(off, *exact) < 1e-6 * lc_energy(wide, *exact)).all()
     assert taken[0] == 1e-5

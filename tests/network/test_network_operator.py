@@ -1,13 +1,9 @@
 """The operator as PyTorch sees it: every derivative, opcheck, compile, export, vmap, autocast."""
 
-from __future__ import annotations
-
 import io
-import os
-import subprocess
-import sys
 import warnings
 
+import commands
 import pytest
 import torch
 from network_cases import BACKENDS, FASTEST, factorize, make_network, solve_network, solver_of
@@ -160,9 +156,7 @@ print(solve(4, 128, 64))
 def test_peak_memory_of_forward_and_backward(backend, method, fields):
     """Elimination also keeps the forward's factors for the backward."""
     pytest.importorskip("resource")
-    command = [sys.executable, "-c", PEAK, method]
-    chosen = {**os.environ, "CHONN_NETWORK_BACKEND": backend}
-    peak = int(subprocess.run(command, check=True, capture_output=True, env=chosen).stdout)
+    peak = int(commands.python(PEAK, method, env={"CHONN_NETWORK_BACKEND": backend}).stdout)
     grid, networks = (128, 128), 4 * 64
     factors = predicted_bytes(Grid(grid), networks, torch.float32)
     field = 4 * 128 * 128 * networks

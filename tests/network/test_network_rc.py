@@ -1,10 +1,9 @@
 """RC networks: one step against dense matrices, and energy."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from network_cases import BACKENDS, GRAPH, make_network, matrix, on, uniform, walled
+from rows import thorough
 
 from chonn_ops import Auto, Circuit, Grid, rc_step
 from chonn_ops.network.layout import backward_error
@@ -72,18 +71,8 @@ def test_a_node_that_stores_nothing_has_no_state(method):
 
 
 @EACH_METHOD
-@pytest.mark.parametrize(
-    "tol", [pytest.param(1e-5, marks=pytest.mark.thorough), 0.5], ids=["tight", "loose"]
-)
-@pytest.mark.parametrize(
-    "dt",
-    [
-        pytest.param(1e-9, marks=pytest.mark.thorough),
-        1.0,
-        pytest.param(1e3, marks=pytest.mark.thorough),
-        1e9,
-    ],
-)
+@pytest.mark.parametrize("tol", [thorough(1e-5), 0.5], ids=["tight", "loose"])
+@pytest.mark.parametrize("dt", [thorough(1e-9), 1.0, thorough(1e3), 1e9])
 @pytest.mark.parametrize(
     ("grid", "boundary", "dtype"),
     [

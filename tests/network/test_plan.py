@@ -1,12 +1,11 @@
 """Plans of the elimination: what they must be for any grid, whatever order they choose."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
 import numpy as np
 import pytest
+from rows import thorough
 
 from chonn_ops import Grid
 from chonn_ops.network import layout as layouts
@@ -23,24 +22,16 @@ LARGE = [
     ((9, 130), (False, True)),
 ]
 
-GRIDS = [
-    *(grid for axes in (1, 2) for grid in itertools.product((1, 2, 3, 5, 8), repeat=axes)),
-    *((2, 3, 4), (5, 1, 6), (13, 29)),
-    *(
-        pytest.param(x, marks=pytest.mark.thorough)
-        for x in ((7, 7, 7), (64, 64), (100, 37), (201,))
-    ),
-]
+GRIDS = [grid for axes in (1, 2) for grid in itertools.product((1, 2, 3, 5, 8), repeat=axes)]
+GRIDS += [(2, 3, 4), (5, 1, 6), (13, 29)]
+LONG = (7, 7, 7), (64, 64), (100, 37), (201,)
+GRIDS += [thorough(x) for x in LONG]
 
 
 def fronts_of(plan):
     """The positions of each region's front."""
-    return [
-        [*range(first, first + pivots), *plan.boundary[begin:end]]
-        for first, pivots, begin, end in zip(
-            plan.first, plan.pivots, plan.boundary_at, plan.boundary_at[1:], strict=False
-        )
-    ]
+    regions = zip(plan.first, plan.pivots, itertools.pairwise(plan.boundary_at), strict=True)
+    return [[*range(a, a + n), *plan.boundary[slice(*ends)]] for a, n, ends in regions]
 
 
 def check(plan, grid, edges):
@@ -151,8 +142,7 @@ def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("grid", "periodic"),
-    [((13, 17), (False, True)), *LARGE, ((64, 64), (False, False))],
+    ("grid", "periodic"), [((13, 17), (False, True)), *LARGE, ((64, 64), (False, False))]
 )
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, count):

@@ -1,8 +1,6 @@
 """`raster`, and what is done with circuits of any kind: resistances of pairs, nodes that are held
 or merged, currents through nodes. The truth is a dense matrix."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -21,9 +19,8 @@ def plain(resistance, neighbours, mean, exists):
     """The matrix of a raster, cell by cell."""
     H, W = resistance.shape
     matrix = np.zeros((H * W, H * W))
-    for (i, j), (di, dj) in itertools.product(
-        np.ndindex(H, W), [(0, 1), (1, 0), (1, 1), (1, -1)][: neighbours // 2]
-    ):
+    steps = [(0, 1), (1, 0), (1, 1), (1, -1)][: neighbours // 2]
+    for (i, j), (di, dj) in itertools.product(np.ndindex(H, W), steps):
         a, b = (i, j), (i + di, j + dj)
         if not (b[0] < H and 0 <= b[1] < W and exists[a] and exists[b]):
             continue
@@ -154,10 +151,8 @@ def test_potentials_of_held_nodes_have_all_digits_of_a_number():
     first = torch.tensor([[True], [False], [False]])
     v = circuit.hold(first, 0.1).solve(torch.zeros(1, 3, 1, dtype=DOUBLE))
     assert v[0, 0].item() == 0.1
-    v = circuit.hold(first, np.array([[0.1], [0.2], [0.3]])).solve(
-        torch.zeros(1, 3, 1, dtype=DOUBLE)
-    )
-    assert v[0, 0].item() == 0.1
+    several = circuit.hold(first, np.array([[0.1], [0.2], [0.3]]))
+    assert several.solve(torch.zeros(1, 3, 1, dtype=DOUBLE))[0, 0].item() == 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

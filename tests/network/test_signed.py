@@ -1,8 +1,6 @@
 """Real circuits with negative conductances whose matrices are positive definite, as those of linear
 elements on obtuse cells, against dense linear algebra."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

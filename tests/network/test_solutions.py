@@ -1,24 +1,18 @@
 """What a solve returns and keeps is a value: it depends on nothing else, and nothing else on it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
 import torch
 from network_cases import BACKENDS, assert_near, factorize, make_network, solve_network, solver_of
+from rows import thorough
 from torch.utils.checkpoint import checkpoint
 
 from chonn_ops import Direct
 from chonn_ops.network.solve import methods
 
-THOROUGH = pytest.mark.thorough
-GRIDS = [
-    (9,),
-    (7, 6),
-    (5, 4, 6),
-    *(pytest.param(x, marks=THOROUGH) for x in ((24, 20), (14, 14, 14))),
-]
+GRIDS = [(9,), (7, 6), (5, 4, 6)]
+GRIDS += [thorough(x) for x in ((24, 20), (14, 14, 14))]
 KINDS = [torch.float32, torch.float64, torch.complex64]
 
 
@@ -37,7 +31,7 @@ def solve(source, *rest, **options):
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("method", ["auto", "direct", "multigrid"])
-@pytest.mark.parametrize("contrast", [100.0, pytest.param(1e8, marks=THOROUGH)])
+@pytest.mark.parametrize("contrast", [100.0, thorough(1e8)])
 def test_potentials_do_not_depend_on_whether_a_gradient_is_wanted(
     backend, dtype, grid, method, contrast
 ):

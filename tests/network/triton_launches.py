@@ -1,7 +1,5 @@
 """Launches of the Triton elimination, recorded without a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

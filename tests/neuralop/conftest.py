@@ -1,7 +1,5 @@
 """neuraloperator with our keywords, small models with mixers, and stand-ins for entry points."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint
 
 import pytest

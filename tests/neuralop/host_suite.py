@@ -7,8 +7,6 @@ many models were built with how many CKBs. With ``--mixer``, a JSON object of ke
 that the tests build takes them; tests in four dimensions, which no CKB has, are left out then.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import inspect

@@ -91,10 +91,8 @@ def test_get_model_shows_our_message(register):
     register(("plain", f"{__name__}:plain_function"))
     arch = {"model_arch": "fno", "data_channels": 1, "n_modes": (4, 4), "out_channels": 1}
     model = Bunch({**arch, "hidden_channels": 4, "spectral_mixer": "nome"})
-    for mixer, options, message in (
-        ("nome", {}, "expected one of plain; got 'nome'"),
-        ("plain", {"power": 3}, "'plain' cannot be built for 4 channels: 3"),
-    ):
+    wrong = "plain", {"power": 3}, "'plain' cannot be built for 4 channels: 3"
+    for mixer, options, message in (("nome", {}, "expected one of plain; got 'nome'"), wrong):
         model.update({"spectral_mixer": mixer, "spectral_mixer_kwargs": options})
         with pytest.raises(ValueError, match=message):
             get_model(Bunch({"model": model}))

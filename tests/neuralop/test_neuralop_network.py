@@ -159,9 +159,8 @@ def test_defaults_are_those_of_the_cell(fno):
     assert network.options == CKBOptions(Network(nodes="left"))
     # Networks know the spacing of a grid, so they run on the grid that they are asked on.
     assert not any(isinstance(module, FixedGridCKB) for module in fno().modules())
-    with pytest.raises(
-        ValueError, match="d_state: expected options of a block with cell='network'"
-    ):
+    message = "d_state: expected options of a block with cell='network'"
+    with pytest.raises(ValueError, match=message):
         fno(spectral_mixer_kwargs={"d_state": 4})
 
 

@@ -53,12 +53,6 @@ def test_mixers_work_at_the_input_channels_of_their_layer(uno):
     torch.testing.assert_close(skip(x), expected)
 
 
-def test_mixers_may_return_any_memory_layout(uno, register):
-    register(("swapped", f"{__name__}:Swapped"))
-    model = uno(spectral_mixer="swapped", spectral_mixer_layers=EVERY)
-    assert model(torch.randn(2, 2, 16, 12)).shape == (2, 1, 16, 12)
-
-
 class Swapped(nn.Identity):
     """Returns its input with the grid's axes swapped in memory."""
 
@@ -66,16 +60,12 @@ class Swapped(nn.Identity):
         return input.mT.contiguous().mT
 
 
-class Skipless(nn.Module):
-    """Stands in for a layer of another kind than FNOBlocks."""
-
-    def __init__(self, **_):
-        super().__init__()
-
-
-def test_blocks_of_another_kind(uno):
-    with pytest.raises(ValueError, match=r"layers with skips, such as FNOBlocks, got Skipless"):
-        uno(operator_block=Skipless)
+def test_mixers_may_return_any_memory_layout_and_need_layers_with_skips(uno, register):
+    register(("swapped", f"{__name__}:Swapped"))
+    model = uno(spectral_mixer="swapped", spectral_mixer_layers=EVERY)
+    assert model(torch.randn(2, 2, 16, 12)).shape == (2, 1, 16, 12)
+    with pytest.raises(ValueError, match=r"layers with skips, such as FNOBlocks, got Swapped"):
+        uno(operator_block=Swapped, spectral_mixer="swapped")
 
 
 def test_weights_beside_mixers_are_those_of_the_plain_model(uno):

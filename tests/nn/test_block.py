@@ -27,27 +27,20 @@ def build(spatial_dims=None, **options):
 @pytest.mark.parametrize("topology", ["series", "parallel"])
 @pytest.mark.parametrize("stage_input", ["chain", "inject"])
 def test_block_is_the_papers_equations(topology, stage_input):
-    options = {"topology": topology, "stage_input": stage_input}
-    block = build(order=3, directions="raster", norm="layer", **options)
+    stages = {"topology": topology, "stage_input": stage_input}
+    block = build(order=3, directions="raster", norm="layer", **stages)
     x = torch.randn(2, 9, 8)
     normed = F.layer_norm(x, (8,), block.norm.weight, block.norm.bias)
     w_u, w_g = block.in_proj.weight.chunk(2)
-    conv = F.conv1d(
-        (normed @ w_u.T).transpose(1, 2),
-        block.depthwise.weight,
-        block.depthwise.bias,
-        padding=1,
-        groups=8,
-    ).transpose(1, 2)
+    weights, options = (block.depthwise.weight, block.depthwise.bias), {"padding": 1, "groups": 8}
+    conv = F.conv1d((normed @ w_u.T).mT, *weights, **options).mT
     u = F.silu(conv @ block.pointwise.weight.T + block.pointwise.bias)
     outputs = []
     for cell in block.cells:
-        if topology == "parallel" or not outputs:
-            outputs.append(cell(u))
-        elif stage_input == "inject":
-            outputs.append(cell(u + outputs[-1]))
-        else:
-            outputs.append(cell(outputs[-1]))
+        given = u
+        if outputs and topology == "series":
+            given = outputs[-1] + (u if stage_input == "inject" else 0)
+        outputs.append(cell(given))
     expected = x + sum(outputs) * F.silu(normed @ w_g.T)
     torch.testing.assert_close(block(x), expected)
 
@@ -80,10 +73,10 @@ def test_shape_in_is_shape_out_and_every_parameter_learns(
 @pytest.mark.parametrize("stage_input", ["chain", "inject"])
 @pytest.mark.parametrize("cell", ["network", "scan"])
 def test_every_order_and_topology_learns(order, topology, stage_input, cell, assert_learns):
-    options = {"cell": cell, "order": order, "topology": topology, "stage_input": stage_input}
-    block, x = CKB(8, 2, **options, expand=2), torch.randn(SHAPES[2])
-    assert block.options == CKBOptions(**options, expand=2)
-    block(x).square().sum().backward()
+    options = CKBOptions(cell, order=order, topology=topology, stage_input=stage_input, expand=2)
+    block = CKB(8, 2, **vars(options))
+    assert block.options == options
+    block(torch.randn(SHAPES[2])).square().sum().backward()
     assert_learns(block)
 
 

@@ -20,19 +20,15 @@ def test_forward_is_the_equations():
     u = torch.randn(2, 9, 6, dtype=torch.float64)
     w_delta, w_b, w_c = cell.selective_proj.weight.split((1, 4, 4))
     delta = torch.nn.functional.softplus(u @ w_delta.T @ cell.dt_proj.weight.T + cell.dt_proj.bias)
-    expected = kirchhoff_scan(
-        u, delta, cell.decay, u @ w_b.T, u @ w_c.T, cell.skip, backend="reference"
-    )
-    torch.testing.assert_close(cell(u), expected)
+    inputs = u, delta, cell.decay, u @ w_b.T, u @ w_c.T, cell.skip
+    torch.testing.assert_close(cell(u), kirchhoff_scan(*inputs, backend="reference"))
 
 
 def test_bounded_coefficients_saturate_and_leave_small_ones_alone():
     free, bounded = make_cell(), make_cell(selective_norm=True)
     u = torch.randn(2, 9, 6, dtype=torch.float64)
-    for scale, expected in (
-        (1e-6, lambda x: x),
-        (1e6, lambda x: x / x.square().mean(-1, True).sqrt()),
-    ):
+    saturated = lambda x: x / x.square().mean(-1, True).sqrt()  # noqa: E731
+    for scale, expected in ((1e-6, lambda x: x), (1e6, saturated)):
         delta, b, c = bounded.coefficients(scale * u)
         free_delta, free_b, free_c = free.coefficients(scale * u)
         torch.testing.assert_close(delta, free_delta)
@@ -66,11 +62,8 @@ def test_free_parameters_may_turn_the_circuit_active():
     assert cell.skip[2] < 0
     u = torch.randn(2, 40, 6, dtype=torch.float64)
     delta, b, c = cell.coefficients(u)
-    expected = kirchhoff_scan(
-        u, delta, cell.decay, b, c, cell.skip, passive=False, backend="reference"
-    )
-    y = cell(u)
-    torch.testing.assert_close(y, expected)
+    inputs, y = (u, delta, cell.decay, b, c, cell.skip), cell(u)
+    torch.testing.assert_close(y, kirchhoff_scan(*inputs, passive=False, backend="reference"))
     y.sum().backward()
     assert all(p.grad.isfinite().all() for p in cell.parameters())
 

@@ -1,7 +1,5 @@
 """The circuit head against dense float64 solves of its equation, and what its weights belong to."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The network cell and the block with it: equations, geometry, boundary, masks, refusals."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -10,15 +8,7 @@ import pytest
 import torch
 from meshes import curved
 
-from chonn_ops import (
-    CKB,
-    CKBOptions,
-    Direct,
-    FiniteVolumes,
-    Network,
-    NetworkCell,
-    diffusion,
-)
+from chonn_ops import CKB, CKBOptions, Direct, FiniteVolumes, Network, NetworkCell, diffusion
 
 UNIT = 16.0  # units of length of the networks in the unit box
 GAIN = 0.1  # of sources
@@ -131,7 +121,5 @@ def test_the_defaults_are_the_cells():
     assert network == CKBOptions(cell="network") == CKBOptions(cell=Network())
     assert (network.order, network.norm, network.boundary) == (1, "none", "robin")
     assert (scan.order, scan.norm, scan.boundary) == (2, "group", "matched")
-    assert CKBOptions(cell="network", boundary=["periodic", "neumann"]).boundary == (
-        "periodic",
-        "neumann",
-    )
+    options = CKBOptions(cell="network", boundary=["periodic", "neumann"])
+    assert options.boundary == ("periodic", "neumann")

@@ -1,7 +1,5 @@
 """Tiny files in PDEBench's layouts, and its real runner in a subprocess."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -32,16 +30,9 @@ SMALL = {
     "training_type": "autoregressive",
 }
 # What PDEBench's configs say of a job, for tests that make one without them.
-BASE = {
-    "single_file": True,
-    "if_training": True,
-    "continue_training": False,
-    "initial_step": 1,
-    "t_train": 2,
-    "reduced_batch": 1,
-    "ar_mode": False,
-    "pushforward": False,
-}
+BASE = {"initial_step": 1, "t_train": 2, "reduced_batch": 1}
+BASE |= {"single_file": True, "if_training": True, "continue_training": False}
+BASE |= {"ar_mode": False, "pushforward": False}
 # Config, file, and what differs from it: one problem for each layout.
 PROBLEMS = {
     "1d": ("Adv", "1D_Advection.hdf5", {"initial_step": 2, "t_train": 3}),
@@ -149,15 +140,9 @@ def pdebench(data: Path, environment: Callable[..., dict[str, str]]) -> Callable
     Returns what it printed; ``fails=True`` expects a non-zero exit code, zero otherwise.
     """
 
-    def run(
-        cwd: Path,
-        problem: str,
-        *flags: str,
-        fails: bool = False,
-        env: dict[str, str] | None = None,
-        program: tuple[str, ...] = ("-m", "pdebench.models.train_models_forward"),
-        **args: object,
-    ) -> str:
+    theirs = ("-m", "pdebench.models.train_models_forward")
+
+    def run(cwd: Path, problem: str, *flags, fails=False, env=None, program=theirs, **args) -> str:
         config, filename, settings = PROBLEMS[problem]
         given = {"data_path": data, "filename": filename, **SMALL, **settings, **args}
         overrides = [f"++args.{key.replace('__', '.')}={value}" for key, value in given.items()]

@@ -1,7 +1,5 @@
 """The file of bands that ``++args.bands`` asks for."""
 
-from __future__ import annotations
-
 import json
 
 import h5py

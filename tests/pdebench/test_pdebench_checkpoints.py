@@ -1,8 +1,6 @@
 """What a job begins with: whole checkpoints of its own frames, and rates of its own settings. What
 it leaves: every evaluation's metrics."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,6 +10,7 @@ from chonn_plugins.pdebench import JobError, patches, preflight
 from chonn_plugins.pdebench.results import free_name
 
 check = preflight.check
+ONE = {"initial_step": 1}
 CONTENT = {"model_state_dict": {}, "optimizer_state_dict": {}, "epoch": 3, "loss": 0.5}
 
 
@@ -60,12 +59,8 @@ def test_a_checkpoint_of_something_else(job):
 @pytest.mark.parametrize(
     ("then", "now", "text"),
     [
-        ({"initial_step": 2}, {"initial_step": 1}, "expected initial_step=2, got 1"),
-        (
-            {"reduced_resolution_t": 2, "initial_step": 1},
-            {"initial_step": 1},
-            "expected reduced_resolution_t=2, got 1",
-        ),
+        ({"initial_step": 2}, ONE, "expected initial_step=2, got 1"),
+        ({**ONE, "reduced_resolution_t": 2}, ONE, "expected reduced_resolution_t=2, got 1"),
     ],
 )
 def test_frames_of_another_training(job, name, then, now, text):
@@ -178,13 +173,10 @@ def test_evaluations_of_one_checkpoint(tmp_path, pdebench):
     assert "checkpointing" not in printed  # no note that it is ignored
     pdebench(tmp_path, "1d", **settings, if_training=False)
     settings["reduced_resolution"] = 1
-    assert "chonn-network-2_metrics.txt and .json" in pdebench(
-        tmp_path, "1d", **settings, if_training=False
-    )
-    reports = [
-        json.loads((tmp_path / f"1D_Advection_chonn-network{n}_metrics.json").read_text())
-        for n in ("", "-2")
-    ]
+    printed = pdebench(tmp_path, "1d", **settings, if_training=False)
+    assert "chonn-network-2_metrics.txt and .json" in printed
+    files = (f"1D_Advection_chonn-network{n}_metrics.json" for n in ("", "-2"))
+    reports = [json.loads((tmp_path / name).read_text()) for name in files]
     assert [report["args"]["reduced_resolution"] for report in reports] == [2, 1]
     for wrong in ({"initial_step": 1}, {"reduced_resolution_t": 2, "initial_step": 2}):
         line = pdebench(tmp_path, "1d", fails=True, if_training=False, **{**settings, **wrong})

@@ -1,6 +1,5 @@
-"""What PDEBench does silently, or dies of cryptically, is an error with expected and actual."""
-
-from __future__ import annotations
+"""What PDEBench does silently, or dies of cryptically, is an error with expected and actual before
+a job starts: its settings, those that nobody would read, and data that are not finite."""
 
 import math
 import shutil
@@ -8,11 +7,14 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+import torch
 
-from chonn_plugins.pdebench import JobError, preflight
+from chonn_plugins._entry_points import closest
+from chonn_plugins.pdebench import JobError, arguments, preflight
 from chonn_plugins.pdebench.data import LAYOUTS
 from chonn_plugins.pdebench.job import Job, resolve
-from conftest import PROBLEMS
+from chonn_plugins.pdebench.registry import HOST_MODELS
+from conftest import POINTS, PROBLEMS, SAMPLES
 
 
 @pytest.fixture
@@ -32,12 +34,8 @@ def refused(job: Job, *texts: str) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_layouts(job, problem, family):
     layout = preflight.check(job(problem, family))
-    expected = {
-        "1d": ((32,), 5, 1),
-        "darcy": ((16, 16), 2, 1),
-        "3d": ((16, 16, 16), 3, 5),
-        "groups": ((16, 16), 5, 1),
-    }
+    expected = {"1d": ((32,), 5, 1), "darcy": ((16, 16), 2, 1), "3d": ((16, 16, 16), 3, 5)}
+    expected["groups"] = (16, 16), 5, 1
     assert (layout.space, layout.frames, layout.channels) == expected[problem]
     assert (layout.train, layout.validation) == (18, 2)
     spacing = 1 / 31 if problem == "1d" else 1 / 16
@@ -128,13 +126,8 @@ def test_ragged_batches(job, tmp_path):
         file["tensor"] = np.zeros((40, 5, 16), "f4")
         file["x-coordinate"] = np.linspace(0, 1, 16)
     settings = {"data_path": tmp_path, "filename": "odd.hdf5", "batch_size": 10}
-    refused(
-        job("1d", "unet", **settings),
-        "args.batch_size=10",
-        "36 training and 4 validation",
-        "6 in training and 4 in validation",
-        "Expected a size that divides both.",
-    )
+    said = "args.batch_size=10", "36 training and 4 validation", "6 in training and 4 in validation"
+    refused(job("1d", "unet", **settings), *said, "Expected a size that divides both.")
     preflight.check(job("1d", "fno", **settings))
     # The trainer's reshape to (batch_size, -1) happens to work: no reason to stop.
     preflight.check(job("1d", "unet", **{**settings, "batch_size": 8}))
@@ -142,11 +135,8 @@ def test_ragged_batches(job, tmp_path):
 
 def test_checkpoint_to_evaluate(job, tmp_path):
     (tmp_path / "2D_Darcy_FNO.pt").touch()
-    refused(
-        job("darcy", "unet", if_training=False),
-        f"expected the checkpoint {tmp_path / '2D_Darcy_Unet-1-step.pt'}",
-        "there are 2D_Darcy_FNO.pt",
-    )
+    expected = f"expected the checkpoint {tmp_path / '2D_Darcy_Unet-1-step.pt'}"
+    refused(job("darcy", "unet", if_training=False), expected, "there are 2D_Darcy_FNO.pt")
     refused(job("darcy", "unet", continue_training=True), "args.continue_training=True")
     # PDEBench's own models keep its behaviour: an existing checkpoint is no obstacle.
     preflight.check(job("darcy"))
@@ -222,3 +212,221 @@ def test_names_of_folders(job, data, tmp_path):
     refused(given, f"there is no folder {tmp_path / data.name}", "args.data_path")
     steady = job("darcy", "unet", training_type="single")
     preflight.check(steady)
+
+
+def runner(config):
+    """Stands for the runner of a copy of PDEBench with a setting of its own."""
+    return config.args.epochs, config.args.warmup, [config.args.clip for _ in "a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"order": 3}, "ckb.order"),
+        ({"directions": "cross"}, "ckb.directions"),
+        ({"cell": "scan"}, "ckb.cell"),
+        ({"ckb_order": 3}, "ckb.order"),
+        ({"cbk": {"order": 3}}, "ckb"),
+        ({"epoch": 3}, "epochs"),
+        ({"learning_rat": 1}, "learning_rate"),
+        ({"batchsize": 1}, "batch_size"),
+        ({"seeds": 1}, "seed"),
+    ],
+)
+def test_slips_are_errors(make_job, given, meant):
+    job = make_job("darcy", model_name="chonn_unet", **given)
+    (name,) = given
+    with pytest.raises(JobError) as caught:
+        arguments.check(job, [], runner)
+    assert str(caught.value) == (
+        f"args.{name}: not a setting of PDEBench, it would be ignored; did you mean ++args.{meant}?"
+    )
+
+
+@pytest.mark.parametrize("name", ["epochs", "epoch", "seed", "ckb", "order", "model_name"])
+def test_settings_outside_args_are_errors(make_job, name):
+    with pytest.raises(JobError, match=rf"^{name}: settings outside args are ignored; did you"):
+        arguments.check(make_job("darcy", model_name="chonn_unet"), [name], runner)
+
+
+def test_others_are_notes(make_job):
+    """A tag for a sweep does no harm, and a stock model has no use for another's options."""
+    ours = {"my": {"depth": 2}, "ckb": {"order": 2}, "checkpointing": True}
+    job = make_job("darcy", model_name="FNO", tag="a", order=3, **ours)
+    assert arguments.check(job, ["note"], runner) == [
+        "args.tag is ignored: neither PDEBench nor FNO has such a setting",
+        "args.order is ignored: neither PDEBench nor FNO has such a setting",
+        "args.my is ignored: neither PDEBench nor FNO has such a setting",
+        "note is ignored: PDEBench's settings are ++args.<name>",
+    ]
+    unet = make_job("darcy", "unet", checkpointing=True)
+    assert arguments.check(unet, [], runner) == [
+        "args.checkpointing is ignored: neither PDEBench nor Unet has such a setting"
+    ]
+
+
+def test_a_setting_of_pdebench_that_the_model_has_under_its_own_key_is_a_note(make_job):
+    asked = ["++args.width=32", "args.modes=4", "seed=1"]
+    job = make_job("darcy", model_name="chonn_network", ckb={"depth": 3})
+    assert arguments.check(job, [], runner, asked) == [
+        "args.width is ignored: chonn_network has its own, ++args.ckb.width"
+    ]
+    assert arguments.check(make_job("darcy", model_name="chonn_fno"), [], runner, asked) == []
+
+
+def test_all_that_pdebench_lists_or_a_copy_reads_is_known(make_job, tmp_path):
+    listed = {"mcmc_num_samples": 3, "inverse_epochs": 2, "aux_params": {"a": 1}, "val_time": 1}
+    ours = {"seed": 1, "overwrite": True, "base_path": "x", "registered_model": "chonn_unet"}
+    read = {"warmup": 1, "clip": 2}
+    job = make_job("darcy", model_name="chonn_unet", **listed, **ours, **read)
+    assert arguments.check(job, [], runner) == []
+
+    (tmp_path / "config" / "args").mkdir(parents=True)
+    (tmp_path / "config" / "config.yaml").write_text("args: {epoch: 1}\n")
+    (tmp_path / "config" / "args" / "config_Own.yaml").write_text("note: 1\n")
+    (tmp_path / "config" / "broken.yaml").write_text("a: [")
+    scope: dict = {}
+    exec(compile("def main(config): config.wandb", str(tmp_path / "runner.py"), "exec"), scope)
+    job = make_job("darcy", epoch=3, note=2)
+    assert arguments.check(job, ["wandb"], scope["main"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("foo", None),
+        ("fun", None),
+        ("resnet", None),
+        ("chon_unet", "chonn_unet"),
+        ("CHONN_FNO", "chonn_fno"),
+        ("UNet", "Unet"),
+        ("fnno", "FNO"),
+    ],
+)
+def test_only_close_names_are_suggested(name, known):
+    assert closest(name, [*HOST_MODELS, "chonn_unet", "chonn_fno"], arguments.CLOSE) == known
+
+
+@pytest.fixture
+def spoiled(data, tmp_path, monkeypatch, make_job):
+    """``spoiled("darcy", "nu", 7, np.nan)``: why the job is refused, empty if it is not."""
+    monkeypatch.chdir(tmp_path)
+
+    def check(problem, key, index, value, **args):
+        filename = PROBLEMS[problem][1]
+        name = filename if filename.endswith(".hdf5") else f"{filename}.h5"
+        shutil.copy(data / name, tmp_path / name)
+        with h5py.File(tmp_path / name, "r+") as file:
+            if abs(value) > 1e38:
+                array = file[key][:].astype("f8")
+                del file[key]
+                file[key] = array
+            file[key][index] = value
+        job = make_job(problem, data_path=tmp_path, **args)
+        try:
+            preflight.check(job)
+        except JobError as error:
+            return str(error).removeprefix(f"{tmp_path / name}: ")
+        return ""
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("problem", "key", "index", "named"),
+    [
+        ("1d", "tensor", (7, 2, 3), "tensor, sample 7 (1 of 96 values, first nan)"),
+        ("darcy", "tensor", (1, 0, 3, 4), "tensor, sample 1 (1 of 256 values, first nan)"),
+        ("darcy", "nu", (19, 3), "nu, sample 19 (16 of 256 values, first nan)"),
+        ("3d", "Vy", (7, 1, 3, 4, 5), "Vy, sample 7 (1 of 8192 values, first nan)"),
+        ("groups", "0003/data", (1, 3, 4, 0), "group 0003, data (1 of 768 values, first nan)"),
+        ("darcy", "x-coordinate", 3, "x-coordinate (1 of 16 values, first nan)"),
+        ("groups", "0003/grid/y", 3, "group 0003, grid/y (1 of 16 values, first nan)"),
+    ],
+)
+def test_a_sample_that_is_not_finite_is_named(spoiled, problem, key, index, named):
+    reason = spoiled(problem, key, index, np.nan)
+    assert reason.startswith(f"expected finite values (float32) only; not finite: {named}. ")
+
+
+def test_what_float32_cannot_hold_is_infinite(spoiled):
+    reason = spoiled("darcy", "tensor", (7, 0, 3, 4), 1e300)
+    assert "tensor, sample 7 (1 of 256 values, first inf)" in reason
+
+
+def test_all_bad_samples_are_counted(spoiled):
+    reason = spoiled("darcy", "nu", slice(4, 11), np.inf)
+    assert "nu, sample 4 (" in reason
+    assert "nu, sample 8 (" in reason
+    assert "nu, sample 9" not in reason
+    assert ", and 2 more. " in reason
+
+
+@pytest.mark.parametrize(
+    ("problem", "key", "index", "args"),
+    [
+        # PDEBench reads every second sample and point only.
+        ("1d", "tensor", 7, {"reduced_batch": 2}),
+        ("1d", "tensor", (7, 2, 3), {"reduced_resolution": 2}),
+        ("1d", "tensor", (7, 1), {"reduced_resolution_t": 2, "initial_step": 1, "t_train": 2}),
+        # Frames 3 and 4 are not trained on.
+        ("1d", "tensor", (7, 3), {"t_train": 3}),
+        ("groups", "0003/data", 4, {"t_train": 3}),
+        # The U-Net sees no coordinates.
+        ("darcy", "x-coordinate", 3, {"family": "unet"}),
+    ],
+)
+def test_what_a_job_does_not_use_is_its_own_affair(spoiled, problem, key, index, args):
+    assert spoiled(problem, key, index, np.nan, **args) == ""
+
+
+@pytest.mark.parametrize(
+    ("problem", "training", "validation"),
+    [("1d", "tensor", "tensor"), ("groups", "0003/data", "0019/data")],
+)
+def test_evaluation_uses_the_validation_split(spoiled, tmp_path, problem, training, validation):
+    for name in ("1D_Advection_FNO.pt", "2D_rdb_NA_NA_FNO.pt"):
+        torch.save({"model_state_dict": {}}, tmp_path / name)
+    # Of arrays the first tenth, of groups the last, each with all its frames.
+    assert spoiled(problem, training, 3, np.nan, if_training=False) == ""
+    last = (1, 4) if problem == "1d" else 4
+    assert "not finite" in spoiled(problem, validation, last, np.nan, if_training=False)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_damaged_chunk_is_named(make_job, tmp_path, monkeypatch, grouped):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    path = tmp_path / ("packed.h5" if grouped else "packed.hdf5")
+    with h5py.File(path, "w") as file:
+        if grouped:
+            for sample in range(SAMPLES):
+                group = file.create_group(f"{sample:04d}")
+                group.create_dataset("data", data=rng.random((5, 16, 16, 1)), compression="gzip")
+                group["grid/x"] = group["grid/y"] = np.arange(16.0)
+            chunk = file["0011/data"].id.get_chunk_info(0)
+        else:
+            tensor = rng.random((SAMPLES, 5, 2 * POINTS), dtype="f4")
+            file.create_dataset("tensor", data=tensor, chunks=(4, 5, 32), compression="gzip")
+            file["x-coordinate"] = np.arange(2 * POINTS)
+            chunk = file["tensor"].id.get_chunk_info(2)
+    damaged = bytearray(path.read_bytes())
+    damaged[chunk.byte_offset + 20 : chunk.byte_offset + 60] = bytes(40)
+    path.write_bytes(damaged)
+    name = "packed" if grouped else path.name
+    job = make_job("groups" if grouped else "1d", data_path=tmp_path, filename=name)
+    with pytest.raises(JobError) as caught:
+        preflight.check(job)
+    where = "group 0011, data" if grouped else "tensor, samples 0 to 19"
+    assert str(caught.value).startswith(f"{path}: {where}: cannot be read, the file is damaged")
+
+
+def test_coordinates_of_two_axes_are_refused_unread(data, tmp_path, make_job):
+    path = tmp_path / "2D_Darcy.hdf5"
+    shutil.copy(data / path.name, path)
+    with h5py.File(path, "r+") as file:
+        del file["y-coordinate"]
+        # HDF5 takes minutes to fill a row of this.
+        file.create_dataset("y-coordinate", (2**20, 2**20), "f4", chunks=(1, 1))
+    with pytest.raises(JobError, match=r"2D_Darcy\.hdf5.*y-coordinate: expected 16 coordinates"):
+        preflight.check(make_job("darcy", data_path=tmp_path))

@@ -1,7 +1,5 @@
 """The walls of the data's domain, whatever points of the file PDEBench's reader keeps."""
 
-from __future__ import annotations
-
 import warnings
 
 import h5py

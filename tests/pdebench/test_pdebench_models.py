@@ -1,7 +1,5 @@
 """The registry of models, their options and the names of their results."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -85,6 +83,9 @@ def test_data_name_redirects_only_the_result():
     assert grouped + "_Unet" + "-AR" == "rdb_chonn-unet-AR"
 
 
+ALL = "FNO, Unet, PINN, chonn_fno, chonn_network, chonn_unet"
+
+
 @pytest.mark.parametrize(
     ("model", "ckb", "texts"),
     [
@@ -105,18 +106,11 @@ def test_data_name_redirects_only_the_result():
         (
             "chonn_network",
             {"boundary": {"condition": "Wall"}},
-            ["condition: expected one of ('Neumann', 'Dirichlet', 'Robin'"],
+            ["condition: expected one of ('Neum"],
         ),
         ("chonn_fno", {"inner": "robin"}, ["unknown option inner"]),
         ("chonn_fno", scan(downsample=0), ["downsample: expected an integer of at least 1"]),
-        (
-            "unet",
-            {},
-            [
-                "one of FNO, Unet, PINN, chonn_fno, chonn_network, chonn_unet",
-                *("got 'unet'", "did you mean Unet?"),
-            ],
-        ),
+        ("unet", {}, [f"one of {ALL}", "got 'unet'", "did you mean Unet?"]),
     ],
 )
 def test_bad_options_and_names(model, ckb, texts):
@@ -241,11 +235,9 @@ def test_options_of_kinds():
     with pytest.raises(ValueError, match="inner: expected to be left out"):
         entry.build(1, host, {"inner": "robin"})
     wall = {"condition": "Dirichlet", "value": 1.0}
-    for kind, name, options in (
-        ("auto", "Step", {"substeps": 2}),
-        ("step", "Step", {"boundary": "robin"}),
-        ("steady", "Network", {"boundary": ["periodic", [wall, "robin"]]}),
-    ):
+    walls = {"boundary": ["periodic", [wall, "robin"]]}
+    steps = ("auto", "Step", {"substeps": 2}), ("step", "Step", {"boundary": "robin"})
+    for kind, name, options in (*steps, ("steady", "Network", walls)):
         options["model"] = kind
         entry.check(options)
         axes = 2 if kind == "steady" else 1
@@ -266,11 +258,9 @@ def test_third_parties(tmp_path, monkeypatch):
     write_dist_info(tmp_path / "one", "one", ["mine = their_module:model", "gone = no_module:m",
                                               "wrong = their_module:number"])  # fmt: skip
     write_dist_info(tmp_path / "two", "two", ["mine = other_module:model", "FNO = other_module:m"])
-    (tmp_path / "their_module.py").write_text(
-        "from chonn_plugins.pdebench import HostModel\n"
-        "model = HostModel('fno', build=print, options_key='my', defaults={'depth': 4})\n"
-        "number = 3\n"
-    )
+    code = "from chonn_plugins.pdebench import HostModel\nnumber = 3\n"
+    code += "model = HostModel('fno', build=print, options_key='my', defaults={'depth': 4})\n"
+    (tmp_path / "their_module.py").write_text(code)
     for folder in (tmp_path, tmp_path / "one"):
         monkeypatch.syspath_prepend(str(folder))
     job = a_job("mine", my={"depth": 5})

@@ -1,7 +1,5 @@
 """What is replaced in PDEBench's modules, and that it goes back."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Where the Hydra plugin acts, where it does not, and what it supplies."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -113,13 +111,8 @@ def test_unrelated_applications_pay_nothing(tmp_path, environment):
         "          sum(ours.values()) < 0.05)\n"
         "main()\n"
     )
-    done = run(
-        sys.executable,
-        "app.py",
-        "hydra.run.dir=.",
-        cwd=tmp_path,
-        env={**environment(), "CHONN_PDEBENCH": None},
-    )
+    env = {**environment(), "CHONN_PDEBENCH": None}
+    done = run(sys.executable, "app.py", "hydra.run.dir=.", cwd=tmp_path, env=env)
     assert done.stdout.strip() == "[] {} 2 True"
 
 
@@ -174,12 +167,9 @@ def test_their_model_through_our_runner_and_a_renamed_copy(tmp_path, pdebench, e
     copied.write_bytes((spec / "train_models_forward.py").read_bytes())
     write_dist_info(tmp_path / "site", "their-package", ["shift = their_module:model"])
     (tmp_path / "site" / "their_module.py").write_text(THEIR_MODEL)
-    job = {
-        "env": environment(tmp_path / "site"),
-        "program": ("-m", "chonn_plugins.pdebench.runner", str(copied)),
-        "model_name": "shift",
-        "my__depth": 2,
-    }
+    program = ("-m", "chonn_plugins.pdebench.runner", str(copied))
+    job = {"env": environment(tmp_path / "site"), "program": program}
+    job |= {"model_name": "shift", "my__depth": 2}
     printed = pdebench(tmp_path, "1d", **job)
     assert "training shift (depth 2) through PDEBench 0.1.0" in printed
     assert (tmp_path / "1D_Advection_shift-depth2.pt").is_file()

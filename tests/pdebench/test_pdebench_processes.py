@@ -1,7 +1,5 @@
 """PDEBench's runner under torchrun: two processes end where one does, and one of them may die."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,6 @@
 """PDEBench's own runner, unchanged, trains and evaluates our models and its own."""
 
-from __future__ import annotations
-
+import itertools
 import json
 import pickle
 from pathlib import Path
@@ -45,9 +44,7 @@ def validation_data(data: Path, problem: str) -> np.ndarray:
             fields = np.stack([file[name]["data"][:] for name in sorted(file)[-2:]])
             return np.moveaxis(fields, 1, -2)
         if problem == "darcy":
-            fields = np.concatenate([file["nu"][:2][:, None], file["tensor"][:2]], axis=1)[
-                ..., None
-            ]
+            fields = np.concatenate([file["nu"][:2][:, None], file["tensor"][:2]], 1)[..., None]
         elif problem == "1d":
             fields = file["tensor"][:2][..., None]
         else:
@@ -156,11 +153,8 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     sweep = ("--multirun", "+args.ckb.cell=scan", "+args.ckb.order=0,1,3", "+args.seed=1,2")
     printed = pdebench(tmp_path, "darcy", *sweep, model_name="chonn_fno")
     assert "training chonn_fno (order 3, cell scan, seed 2) through PDEBench 0.1.0" in printed
-    names = [
-        f"2D_Darcy_chonn-fno-cellscan{o}-seed{s}.pt"
-        for o in ("-order0", "-order1", "-order3")
-        for s in (1, 2)
-    ]
+    pairs = itertools.product((0, 1, 3), (1, 2))
+    names = [f"2D_Darcy_chonn-fno-cellscan-order{o}-seed{s}.pt" for o, s in pairs]
     assert sorted(p.name for p in tmp_path.glob("*.pt")) == sorted([theirs.name, *names])
     assert theirs.read_bytes() == b"the user's own file"
 
@@ -175,12 +169,8 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
 
     again = {"model_name": "chonn_fno", "ckb__cell": "scan", "ckb__order": 1, "seed": 1}
     refused = pdebench(tmp_path, "darcy", fails=True, **again)
-    for expected in (
-        f"the checkpoint {tmp_path / names[2]} exists",
-        "++args.continue_training=True",
-        "++args.overwrite=True",
-        "another directory",
-    ):
+    ways_out = "++args.continue_training=True", "++args.overwrite=True", "another directory"
+    for expected in (f"the checkpoint {tmp_path / names[2]} exists", *ways_out):
         assert expected in refused
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in names} == before
 

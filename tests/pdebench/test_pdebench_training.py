@@ -1,7 +1,5 @@
 """A training seen from outside: its epochs, and that it ends in an error where it diverges."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Every implementation against the float64 loop: outputs and all gradients of lines and fields."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from concurrent.futures import ThreadPoolExecutor

@@ -1,13 +1,11 @@
 """Building the kernel: with a compiler, without one, and what loading it must leave alone."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -24,11 +22,8 @@ def source_tree(tmp_path):
     for name in (*(f"{x}.py" for x in shared), *headers):
         shutil.copy(ROOT / "chonn_ops" / name, tmp_path / "chonn_ops")
     for folder in ("scan", "network", "models/cpu"):
-        shutil.copytree(
-            ROOT / "chonn_ops" / folder,
-            tmp_path / "chonn_ops" / folder,
-            ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
-        )
+        there, ignored = Path("chonn_ops", folder), ("*.so", "*.pyd", "__pycache__")
+        shutil.copytree(ROOT / there, tmp_path / there, ignore=shutil.ignore_patterns(*ignored))
     return tmp_path
 
 
@@ -47,6 +42,15 @@ def _run_hook(tree):
     build_data = {}
     Hook().initialize("standard", build_data)
     return build_data
+
+
+def wrap(monkeypatch, path, refused, first=""):
+    """A compiler that refuses some flags and optimises nothing."""
+    path.write_text(
+        f'#!/bin/sh\ncase " $* " in {refused}) exit 1;; esac\n{first}\nexec cc "$@" -O0\n'
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("CC", str(path))
 
 
 DENORMALS = """
@@ -71,7 +75,7 @@ def test_build_tags_the_wheel_for_this_platform_and_leaves_denormals_alone(
     assert build_data["tag"].startswith("py3-none-")
     assert "no compiled kernel" not in capfd.readouterr().err
     (library,) = source_tree.glob("chonn_ops/_kernel*so")
-    subprocess.run([sys.executable, "-c", DENORMALS, str(library)], check=True)
+    commands.python(DENORMALS, library)
 
 
 @pytest.mark.slow
@@ -84,14 +88,9 @@ def test_the_kernel_is_compiled_again_only_for_other_sources_flags_or_compilers(
     calls = tmp_path_factory.mktemp("calls")
 
     def compiled(name="cc"):
-        wrapper = calls / name
-        wrapper.write_text(  # without the flags of wide vectors there is less to compile
-            '#!/bin/sh\ncase " $* " in *" -mavx"*) exit 1;; esac\n'
-            f'echo "$*" >> {calls}/log\nexec cc "$@" -O0\n'
-        )
-        wrapper.chmod(0o755)
+        # Without the flags of wide vectors there is less to compile.
+        wrap(monkeypatch, calls / name, '*" -mavx"*', f'echo "$*" >> {calls}/log')
         (calls / "log").write_text("")
-        monkeypatch.setenv("CC", str(wrapper))
         assert _run_hook(source_tree)["pure_python"] is False
         return (calls / "log").read_text().count("kernel.c")
 
@@ -127,12 +126,7 @@ def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypat
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX compilers only")
 def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, monkeypatch):
     """Apple's clang refuses -fopenmp; a universal build refuses the x86 flags."""
-    wrapper = source_tree / "cc"
-    wrapper.write_text(
-        '#!/bin/sh\ncase " $* " in *" -fopenmp "*|*" -mavx"*) exit 1;; esac\nexec cc "$@" -O0\n'
-    )
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("CC", str(wrapper))
+    wrap(monkeypatch, source_tree / "cc", '*" -fopenmp "*|*" -mavx"*')
     assert _run_hook(source_tree)["pure_python"] is False
     script = (
         "import sys, types, torch\npackage = types.ModuleType('chonn_ops')\n"
@@ -144,4 +138,4 @@ def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, mon
         "torch.testing.assert_close(kirchhoff_scan(*args, backend='cpu'),"
         " kirchhoff_scan(*args, backend='reference'))\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(source_tree)], check=True, cwd=source_tree)
+    commands.python(script, source_tree, cwd=source_tree)

@@ -1,7 +1,5 @@
 """What only the compiled kernel does: lines split over threads, narrow blocks, widening reads."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scan_cases import ISAS, TOLERANCE, assert_close, make_case, run, truth

@@ -3,15 +3,13 @@
 `test_on_cuda` runs them where a GPU is.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import emulated
 import pytest
 import torch
@@ -218,11 +216,8 @@ def test_a_kernel_that_cannot_be_launched_is_replaced(emulate, monkeypatch):
     with pytest.raises(nvrtc.CompilerError, match="no space"):
         run(case, backend="cuda")
     monkeypatch.setattr(operator.BACKENDS, "_passed", {torch.device("cpu"): True})
-    monkeypatch.setattr(
-        operator.BACKENDS,
-        "name_for",
-        lambda _, device: "cuda" if operator.BACKENDS._passed[device] else "torch",
-    )
+    chosen = lambda _, device: "cuda" if operator.BACKENDS._passed[device] else "torch"  # noqa: E731
+    monkeypatch.setattr(operator.BACKENDS, "name_for", chosen)
     with pytest.warns(RuntimeWarning, match="backend 'cuda' fails on cpu, the torch .*: no space"):
         found = run(case)
     assert_close(found, truth(case), TOLERANCE[torch.float32])
@@ -308,7 +303,7 @@ def test_instructions_of_a_state_step(name, monkeypatch, tmp_path):
 def blocks(path, kernel):
     """The instructions of a kernel between branches and their targets."""
     command = [disassembler(), "-sass", "-fun", kernel, path]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = commands.run(*command).stdout
     found = re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", text)
     targets = {int(x, 16) for _, line in found for x in re.findall(r"BRA.*?(0x[0-9a-f]+)", line)}
     parts = [[]]
@@ -335,7 +330,7 @@ def resources(code, path):
     that tells."""
     path.write_bytes(code)
     command = [disassembler(), "-res-usage", path]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = commands.run(*command).stdout
     pattern = r"Function (\w+):\s*REG:(\d+) STACK:(\d+)"
     found = {name: (int(a), int(b)) for name, a, b in re.findall(pattern, text)}
     assert sorted(found) == sorted(cuda.NAMES)
@@ -410,26 +405,25 @@ def test_a_scan_on_the_cpu_loads_nothing_of_this():
         "chonn_ops.kirchhoff_scan(x, x, torch.ones(3, 3), x, x); "
         "assert 'chonn_ops.scan.cuda' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", command], check=True)
+    commands.python(command)
+
+
+def check_on_cuda(sizes, dtype, **options):
+    case = make_case(*sizes, dtype)
+    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", **options)
+    assert_close({k: v.cpu() for k, v in actual.items()}, truth(case, **options), TOLERANCE[dtype])
 
 
 @needs_cuda
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [F32, BF16, F16, F64])
 @pytest.mark.parametrize(("directions", "boundary"), MODES)
 def test_on_cuda(directions, boundary, dtype):
-    case = make_case(2, (9, 300), 20, 16, dtype)
-    modes = {"directions": directions, "boundary": boundary}
-    expected = truth(case, **modes)
-    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", **modes)
-    assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])
+    check_on_cuda((2, (9, 300), 20, 16), dtype, directions=directions, boundary=boundary)
 
 
 @needs_cuda
 @pytest.mark.parametrize("N", [1, 3, 16, 64, 128])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_lines_on_cuda(N, dtype):
     """With initial and final state."""
-    case = make_case(2, 300, 700, N, dtype)
-    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", reverse=True)
-    expected = truth(case, reverse=True)
-    assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])
+    check_on_cuda((2, 300, 700, N), dtype, reverse=True)

@@ -1,7 +1,5 @@
 """Every refusal says what was expected and what came."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scan_cases import EACH_IMPLEMENTATION, make_case, scan

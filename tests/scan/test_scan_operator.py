@@ -1,11 +1,8 @@
 """The scan as PyTorch sees it beside test_operators.py: opcheck, export, long lines, memory."""
 
-from __future__ import annotations
-
 import functools
-import subprocess
-import sys
 
+import commands
 import pytest
 import torch
 from scan_cases import (
@@ -256,8 +253,7 @@ def test_peak_memory_does_not_grow_with_the_states(backend):
     unit = 2 * 2048 * 256 * 4  # one (B, L, D) tensor
     peaks = {}
     for states in (16, 64):
-        command = [sys.executable, "-c", PEAK, backend, str(states)]
-        peaks[states] = int(subprocess.run(command, check=True, capture_output=True).stdout)
+        peaks[states] = int(commands.python(PEAK, backend, states).stdout)
     narrow = 4 * 2 * 2048 * 64 * 4  # b, c and their gradients at N = 64
     # Four outputs, the gradient of y, one chunk and its checkpoints; (B, L, D, N) is 64 units.
     assert peaks[16] < 12 * unit

@@ -1,7 +1,5 @@
 """The zero-order-hold coefficients in PyTorch against 60-digit arithmetic."""
 
-from __future__ import annotations
-
 import mpmath
 import pytest
 import torch

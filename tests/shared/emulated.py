@@ -1,7 +1,5 @@
 """The kernels of chonn_ops/scan/cuda/scan.cu, compiled by g++ and run on the CPU."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import shutil
@@ -62,11 +60,8 @@ def install(monkeypatch, on: Card) -> list[str]:
     monkeypatch.setattr(cuda, "_kernels", Kernels)
     monkeypatch.setattr(cuda, "_card", lambda _: on)
     name_for = operator.BACKENDS.name_for
-    monkeypatch.setattr(
-        operator.BACKENDS,
-        "name_for",
-        lambda name, device: name if name == "cuda" else name_for(name, device),
-    )
+    with_ours = lambda name, device: name if name == "cuda" else name_for(name, device)  # noqa: E731
+    monkeypatch.setattr(operator.BACKENDS, "name_for", with_ours)
     # Checkpoints as on a GPU.
     monkeypatch.setattr(operator, "checkpoint_steps", lambda *_: cuda.CUDA_CHECKPOINT)
     monkeypatch.setattr(operator, "walks_whole_lines", lambda *_: False)

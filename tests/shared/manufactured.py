@@ -1,7 +1,5 @@
 """Manufactured solutions of -div(k grad u) + a u = f, and its finite volumes, cell by cell."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Meshes and finite volumes of several tests, for cells, models and reconstructions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

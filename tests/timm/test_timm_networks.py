@@ -21,6 +21,7 @@ def test_every_parameter_learns_at_any_image_size(assert_learns):
     assert [(cell.options.num_networks, cell.boundary) for cell in cells] == [
         (4, ("periodic", "periodic"))
     ] * 5
+    assert model(torch.randn(2, 1, 32, 32)).shape == (2, 5)
     # Images have any size, and pixels are the centres of cells.
     assert {cell.options.nodes for cell in cells} == {"centres"}
     model = create(cell="network")
@@ -32,14 +33,12 @@ def test_every_parameter_learns_at_any_image_size(assert_learns):
 
 
 def test_features_and_fx():
-    model = create(cell="network").eval()
     from timm.models._features_fx import FeatureGraphNet
 
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         maps = create(cell="network", features_only=True).eval()(x)
-        traced = FeatureGraphNet(model, out_indices=(0, 1, 2, 3))
-        graph = traced(x)
+        graph = FeatureGraphNet(create(cell="network").eval(), out_indices=(0, 1, 2, 3))(x)
     assert [tuple(f.shape[-2:]) if f.shape[1] in (16, 32, 48, 64) else tuple(f.shape[1:3])
             for f in maps] == [(16, 16), (8, 8), (4, 4), (2, 2)]  # fmt: skip
     assert len(graph) == 4

@@ -1,7 +1,5 @@
 """Options of blocks and of the plugins: every set of them is refused in a sentence, or works."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

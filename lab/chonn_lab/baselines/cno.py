@@ -6,8 +6,6 @@ outputs are equal to rounding (tests). Module names are ours. `chonn_ops.models.
 backbone of the CHONN paper, which has other filters and other connections.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -4,8 +4,6 @@ Written from the paper and compared with its authors' code, github.com/alasdairt
 equal weights outputs are equal to rounding (tests). Module names are ours.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Coordinates of fields, and the size of models."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -29,8 +29,6 @@ Columns
     peak_MiB        of PyTorch on the card during forward and backward, above those before
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

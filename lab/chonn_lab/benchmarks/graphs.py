@@ -25,8 +25,6 @@ Columns
     peak_bytes      of the forward call
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -6,8 +6,6 @@ of the machine hits all of them: one call to warm caches and allocator, as insid
 then timed calls. Reported are the median and the quartiles of all timed calls of all rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import ctypes

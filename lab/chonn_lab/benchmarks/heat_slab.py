@@ -12,8 +12,6 @@ Columns
     timed           calls that the medians are taken of
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

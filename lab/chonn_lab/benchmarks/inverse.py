@@ -5,8 +5,6 @@ turn, and noise of 1 % of each pressure. Rows have the error over that of the pr
 coverage of 90 % intervals.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any

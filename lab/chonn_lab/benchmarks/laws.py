@@ -15,8 +15,6 @@ Columns of the table
                     differences of fourth order
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence

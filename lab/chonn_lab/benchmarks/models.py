@@ -15,8 +15,6 @@ Columns
                     process; peak_ratio, over that of the plain model
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ and compilation, and those of `CALLS` further ones, or of as many as begin withi
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import functools
 import itertools
 import os

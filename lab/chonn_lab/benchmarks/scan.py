@@ -19,8 +19,6 @@ Columns
                     in a fresh process; Linux only
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -9,8 +9,6 @@ Columns
     peak_MiB        highest resident memory in a step, model and optimizer included
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a problem is: settings, data, losses, scores. Values of the settings are in conf/problem."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The models of checkpoints of ``chonn-lab run``, for ``chonn inspect``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

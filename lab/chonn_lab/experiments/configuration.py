@@ -4,8 +4,6 @@ A model's and a problem's YAML state values for several sizes side by side: ``${
 a, b or c for smoke, small and paper data, ``${size:a,b,c}`` the same for the sizes of models.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

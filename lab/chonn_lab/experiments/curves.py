@@ -1,7 +1,5 @@
 """Trainings of one model on more and more samples, and for more and more seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The card of each data set is the docstring of its generator in `chonn_lab.problems`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

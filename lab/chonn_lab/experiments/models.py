@@ -4,8 +4,6 @@ The first argument is the problem, which knows the numbers of channels and wraps
 with ``in_data_units``, or one that calibrates itself, takes fields as the data have them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from typing import Any

@@ -11,8 +11,6 @@ once more, by Parseval's theorem; the one-sided one differs as it counts the mea
 mode once, like the others, which have a twin on the other side.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import ClassVar

@@ -8,8 +8,6 @@ is the folder ``<model>-seed<k>`` with the checkpoint, ``last.ckpt``, and Hydra'
 settings.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import datetime

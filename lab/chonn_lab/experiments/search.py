@@ -1,7 +1,5 @@
 """Choose the settings of a model on a problem, by Optuna on validation data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

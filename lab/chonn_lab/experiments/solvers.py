@@ -4,8 +4,6 @@
 equation, not the scheme.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Time-harmonic waves in open space: the problem, and the circuit that learns it."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -33,8 +33,6 @@ stores t = 1.75, when a transient is left: `chonn_lab.problems.darcy_pdebench` s
 random numbers come from JAX there and from NumPy here: the same distribution, other samples.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from pathlib import Path

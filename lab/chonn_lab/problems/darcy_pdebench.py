@@ -22,8 +22,6 @@ differs from the frame by 2.5 % (mean relative L1 error; median 0.2 %), by more 
 sample in twelve, and by 37 % at most.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Steady Darcy flow on PDEBench's grid: 5-point finite volumes and a direct sparse solve."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg

@@ -18,8 +18,6 @@ Layout     ``k``, ``f`` and ``u`` (N, R, R)
 ========== =====================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

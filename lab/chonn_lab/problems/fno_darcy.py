@@ -23,8 +23,6 @@ cell centres; a and u are interpolated from there to the nodes and back by splin
 three times as large, which does not change its sign; the low value of a is 4.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Generation of data files: samples solved in parallel, files whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

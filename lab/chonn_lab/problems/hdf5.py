@@ -4,8 +4,6 @@ MATLAB's layout is here, too: files of version 5, and those of 7.3, which are HD
 reversed.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -23,8 +23,6 @@ it, so that the wave speed is the only input, other Gaussian random fields, and 
 order 4 to 7 on triangles.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -25,8 +25,6 @@ Layout     a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (
 ========== =====================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 from pathlib import Path

@@ -26,8 +26,6 @@ The papers' step is 1e-4. Steps of 1e-2 on 64 x 64 change the frame at t = 50 by
 L2) from those of 1e-4, and by 4.3e-5 from 2.5e-3 on 256 x 256, where 1e-2 is unstable, an error.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

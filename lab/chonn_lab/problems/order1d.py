@@ -26,8 +26,6 @@ Layout     ``s`` (R,) and for each split a group ``train``, ``validation``, ``te
 ========== =====================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType

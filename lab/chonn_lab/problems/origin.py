@@ -17,8 +17,6 @@ are attributes of its root:
 PDEBench.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -35,8 +35,6 @@ Layout     ``tensor`` (N, T, C, \\*grid), ``t-coordinate`` (T,)
 ========== =====================================================================================
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -24,8 +24,6 @@ published files lie. Nodes on the boundary agree with the coordinates that CNO's
 models, ``linspace(0, 1, 64)``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple

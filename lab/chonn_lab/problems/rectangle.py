@@ -15,8 +15,6 @@ Layout     ``nu`` (N, 2 R / 3, R), ``tensor`` (N, 1, 2 R / 3, R), and the coordi
 ========== =====================================================================================
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

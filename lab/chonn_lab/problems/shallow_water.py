@@ -25,8 +25,6 @@ Official   ``2D_rdb_NA_NA.h5``, 6.6 GB, DaRUS data file 133021; `fetch` gets it
 ========== =====================================================================================
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 from pathlib import Path
 from typing import Any

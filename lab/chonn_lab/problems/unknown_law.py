@@ -17,8 +17,6 @@ Layout     a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64
 No model of p alone reaches an error of 0: `law` without z has the least that one can hope for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple

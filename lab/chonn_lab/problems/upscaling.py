@@ -19,8 +19,6 @@ Layout     a group a split: ``k`` (S, R, R) float32, ``u`` (S, R/4, R/4) float64
 ========== =====================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A claim names pairs of models, the numbers of them to compare and the relation t
 comparison is Welch's one-sided t-test over the seeds (`chonn_lab.report.comparison`).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

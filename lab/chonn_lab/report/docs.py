@@ -1,7 +1,5 @@
 """Rewrite the tables of README.md and docs/, from the result files: ``make tables``."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence

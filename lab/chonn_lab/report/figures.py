@@ -1,7 +1,5 @@
 """Figures of studies in one look, which is that of the style sheet beside this file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages of results: sections of studies, a table of all problems, and the verdicts on claims."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence

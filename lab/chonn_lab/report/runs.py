@@ -1,8 +1,6 @@
 """Studies: the runs of an experiment at a scale, read from result files or kept in one, and tables
 of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -5,8 +5,6 @@ block's call enters, and how long solves of 8 x 8 nodes take. It fails where a c
 present limit. Times never fail, because machines are noisy.
 """
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

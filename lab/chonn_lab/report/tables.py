@@ -1,7 +1,5 @@
 """Tables of the docs: `build` makes one from result files, as ``tables.yaml`` describes it."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

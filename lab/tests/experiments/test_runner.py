@@ -1,5 +1,7 @@
-"""Runs: result files, the trainer against a plain loop, resuming, and what is in the way."""
+"""Runs: result files, the trainer against a plain loop, resuming, launchers, what is in the way,
+and checkpoints as `chonn inspect` reads them."""
 
+import copy
 import hashlib
 import json
 import os
@@ -14,9 +16,11 @@ import torch
 from running import TINY, Work, command, numbers, places, read
 
 from chonn_lab.experiments import provenance, runner
-from chonn_lab.experiments.configuration import build_model, build_problem, compose
+from chonn_lab.experiments.checkpoints import read_model
+from chonn_lab.experiments.configuration import build_model, build_problem, compose, resolved
 from chonn_lab.experiments.curves import curves
 from chonn_lab.experiments.records import Run
+from chonn_lab.experiments.runner import STATE
 
 
 def spoil(path):
@@ -309,3 +313,61 @@ def test_the_command(tmp_path):
     done = command(tmp_path, "train.epochs=3", "model.order=1")
     assert "tiny, order1 seed 0: relative_l2 " in done.stdout
     assert (tmp_path / "runs/tiny/smoke+train.epochs=3/order1-seed0.json").exists()
+
+
+def results(folder):
+    return {path.name: numbers(read(path)) for path in folder.glob("runs/tiny/smoke/*.json")}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    command(folder, "seed=0,1,2", "-m")
+    return results(folder)
+
+
+@pytest.mark.slow
+def test_joblib(tmp_path, expected):
+    command(tmp_path, "seed=0,1,2", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    assert results(tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_ray_starts_the_run_of_a_killed_worker_again(tmp_path, expected):
+    """One of two workers dies in the second epoch; its run resumes and ends at the same numbers."""
+    pytest.importorskip("ray", reason="needs Ray: make setup-ray")
+    options = ("hydra/launcher=ray", "+hydra.launcher.init.num_cpus=2")
+    once = tmp_path / "killed"
+    environment = {"TINY_KILL": "order2:6", "TINY_KILL_ONCE": str(once)}
+    command(tmp_path, "seed=0,1,2", "-m", *options, **environment)
+    assert once.exists()
+    assert results(tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_ray_reports_a_run_that_fails_and_keeps_the_others(tmp_path, expected):
+    pytest.importorskip("ray", reason="needs Ray: make setup-ray")
+    done = command(tmp_path, "seed=0,-1", "-m", "hydra/launcher=ray", code=1)
+    assert "seed: expected an integer of at least 0, got -1" in done.stderr
+    assert results(tmp_path) == {"order2-seed0.json": expected["order2-seed0.json"]}
+
+
+def test_the_model_of_a_checkpoint(tmp_path):
+    found = resolved(compose(["scale=smoke", "model=chonn_network", "seed=3"]))
+    model = build_model(found, build_problem(found))
+    path = tmp_path / "network-seed3" / "last.ckpt"
+    content = {"state_dict": model.state_dict(), STATE: {"settings": found}}
+    read = read_model(path, content)
+    assert read is not None
+    state = read.model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    assert (read.options["seed"], read.options["width"]) == (3, 4)
+    assert read_model(path, {"state_dict": {}}) is None
+    # A name in the file must not import a module.
+    for part in ("problem", "model"):
+        spoiled = copy.deepcopy(found)
+        spoiled[part]["_target_"] = "os.system"
+        with pytest.raises(ValueError, match=f"expected a {part} of chonn_lab.*, got os.system"):
+            read_model(path, {**content, STATE: {"settings": spoiled}})
+    with pytest.raises(ValueError, match="expected the settings of a run"):
+        read_model(path, {**content, STATE: {}})

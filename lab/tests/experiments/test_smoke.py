@@ -36,10 +36,8 @@ MODELS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", MODELS)
 def test_smoke_runs_write_their_scores(tmp_path, smoke_data, problem):
-    for package in {"shallow_water": ["clawpack"], "pdebench_series": ["pdebench"]}.get(
-        problem, []
-    ):
-        pytest.importorskip(package, reason="missing: make setup, make setup-pyclaw")
+    package = {"shallow_water": "clawpack", "pdebench_series": "pdebench"}.get(problem, "torch")
+    pytest.importorskip(package, reason="missing: make setup, make setup-pyclaw")
     # Evaluated on a finer grid, too.
     finer = ["problem.test_resolutions=[48]"] if problem == "darcy" else []
     for model in MODELS[problem]:

@@ -47,8 +47,8 @@ PARALLEL = sorted(set(CASES) - {*PLAIN, "navier_stokes"})
 
 def generate(name, folder, **options):
     """The first file of a problem in a new folder."""
-    for package in {"shallow_water": ["clawpack"], "pdebench_series": ["pdebench"]}.get(name, []):
-        pytest.importorskip(package, reason="missing: make setup, make setup-pyclaw")
+    package = {"shallow_water": "clawpack", "pdebench_series": "pdebench"}.get(name, "torch")
+    pytest.importorskip(package, reason="missing: make setup, make setup-pyclaw")
     folder.mkdir(exist_ok=True)
     arguments = list(CASES[name][0])
     if name in GROUPS:
@@ -140,14 +140,10 @@ def test_interrupted_generation_leaves_nothing(tmp_path, monkeypatch, name):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 def test_killed_command_leaves_no_worker_and_no_file(tmp_path, wait_for_end):
-    command = ["data", "generate", "darcy", "--resolution", "16", "--n-samples", "1000000"]
-    command += ["--workers", "2", "--output", "out"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "chonn_lab.cli", *command],
-        cwd=tmp_path,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "chonn_lab.cli", "data", "generate", "darcy"]
+    command += ["--resolution", "16", "--n-samples", "1000000", "--workers", "2", "--output", "out"]
+    options = {"cwd": tmp_path, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    process = subprocess.Popen(command, **options)
     deadline = time.monotonic() + 300
     while sum(path.stat().st_size for path in tmp_path.iterdir()) < 2**16:
         assert process.poll() is None
@@ -171,9 +167,8 @@ def test_worker_that_starts_after_its_parent_was_killed_ends():
 
 
 def test_data_do_not_depend_on_workers_and_fewer_are_the_first_ones(tmp_path):
-    one, three = (
-        darcy.generate(tmp_path / str(n), 25, 8, workers=n, seed=4, **QUIET) for n in (1, 3)
-    )
+    options = {"seed": 4, **QUIET}
+    one, three = (darcy.generate(tmp_path / str(n), 25, 8, workers=n, **options) for n in (1, 3))
     assert one.read_bytes() == three.read_bytes()
     few = darcy.generate(tmp_path / "few", 3, 8, seed=4, **QUIET)
     for some, whole in zip(darcy.read(few), darcy.read(one, 0, 3), strict=True):

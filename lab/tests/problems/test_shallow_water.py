@@ -2,12 +2,11 @@
 
 import importlib.util
 import logging.config
-import subprocess
-import sys
 
 import h5py
 import numpy as np
 import pytest
+from commands import python
 
 from chonn_lab.problems import shallow_water
 
@@ -30,8 +29,7 @@ for seed in (0, 5):
 def test_equals_pdebenchs_own_generator_frame_by_frame(tmp_path):
     pytest.importorskip("pdebench.data_gen.src.utils")
     theirs = tmp_path / "theirs.h5"
-    command = [sys.executable, "-c", PDEBENCH_PROGRAM, str(theirs)]
-    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=120)
+    python(PDEBENCH_PROGRAM, theirs, cwd=tmp_path, timeout=120)
     shallow_water.generate(tmp_path / "ours.h5", 6, resolution=32, progress=False)
     with h5py.File(theirs) as a, h5py.File(tmp_path / "ours.h5") as b:
         assert set(a) == {"0000", "0005"} < set(b)
@@ -51,9 +49,7 @@ def test_pyclaw_leaves_logging_and_the_working_folder_alone(tmp_path):
         "shallow_water.simulate(0.5, 8, 1)\n"
         "print(logging.getLogger().handlers, logging.getLogger().level == logging.WARNING)"
     )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout == "[] True\n"
+    assert python(program, cwd=tmp_path).stdout == "[] True\n"
     assert list(tmp_path.iterdir()) == []
     assert logging.config.fileConfig.__module__ == "logging.config"
 

@@ -70,14 +70,10 @@ def times(factor, *metrics, **tags):
             return run
         test = run.metrics["test"]
         test = {n: x * factor if n in (metrics or test) else x for n, x in test.items()}
-        changes = (
-            {}
-            if metrics
-            else {
-                part: {n: [factor * x for x in values] for n, values in getattr(run, part).items()}
-                for part in ("curve", "curves")
-            }
-        )
+        changes = {
+            part: {n: [factor * x for x in values] for n, values in getattr(run, part).items()}
+            for part in (() if metrics else ("curve", "curves"))
+        }
         return dataclasses.replace(run, metrics={"test": test}, **changes)
 
     return change

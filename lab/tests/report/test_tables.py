@@ -1,5 +1,6 @@
 """The tables of README.md and docs/ are those of the result files, and nobody types a number."""
 
+import itertools
 import re
 
 import pytest
@@ -51,9 +52,8 @@ def test_rows_are_found_below_what_holds_them():
 
 
 def test_a_block_is_lines_or_words():
-    text = docs.rewritten(
-        "a <!-- n -->1<!-- /n --> b\n<!-- m -->\n<!-- /m -->", {"n": str, "m": str}
-    )
+    page = "a <!-- n -->1<!-- /n --> b\n<!-- m -->\n<!-- /m -->"
+    text = docs.rewritten(page, {"n": str, "m": str})
     assert text == "a <!-- n --><!-- /n --> b\n<!-- m -->\n<!-- /m -->"
     with pytest.raises(KeyError, match="u"):
         docs.rewritten("<!-- u --><!-- /u -->", {})
@@ -75,13 +75,10 @@ def test_a_page_names_its_files_without_a_record_of_their_code(record, known, mo
 
 def test_figures_of_grids_budgets_and_laws_show_what_runs_have(tmp_path):
     law = {"law_input": [0.1, 1.0], "law_true": [0.3, 3.0], "law": [0.31, 2.9]}
-    runs = [
-        record(
-            "darcy", name, 0.1, config={"resolution": 64, "samples": n, "seconds": s}, curves=law
-        )
-        for name in ("ours", "other")
-        for n, s in ((8, 10), (16, 10), (16, 20), (16, 40))
-    ]
+    sizes = [(8, 10), (16, 10), (16, 20), (16, 40)]
+    configs = [{"resolution": 64, "samples": n, "seconds": s} for n, s in sizes]
+    pairs = itertools.product(("ours", "other"), configs)
+    runs = [record("darcy", name, 0.1, config=x, curves=law) for name, x in pairs]
     for place, run in enumerate(runs):
         run["metrics"]["at_128"] = run["metrics"]["test"]
         run["variant"] += str(place)
