@@ -59,9 +59,8 @@ def test_a_scan_is_scipys_continuous_system_under_a_hold(kind):
     """Three states beside each other; SciPy's sample begins the interval that ours ends."""
     u, delta, d = step_and_chirp(300)[kind], 0.07, 0.4
     decay, b, c = [0.2, 1.0, 9.0], [0.5, -1.5, 2.0], [1.2, 0.7, -3.0]
-    system = signal.StateSpace(
-        np.diag(np.negative(decay)), np.array(b)[:, None], np.array(c)[None], [[d]]
-    )
+    A = np.diag(np.negative(decay))
+    system = signal.StateSpace(A, np.array(b)[:, None], np.array(c)[None], [[d]])
     t = delta * np.arange(len(u) + 1)
     _, _, states = signal.lsim(system, np.append(u, u[-1]), t, interp=False)
     expected = states[1:] @ c + d * u

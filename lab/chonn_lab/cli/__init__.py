@@ -163,8 +163,8 @@ def options_of(name: str, problem: Any) -> argparse.ArgumentParser:
             add_force(parser)
         elif option not in ("progress", "recipes"):
             default = cpu_count() if option == "workers" else parameter.default
-            # Annotations are texts such as "float | None".
-            kind = next(kind for kind in (int, float, str) if kind.__name__ in parameter.annotation)
+            text = inspect.formatannotation(parameter.annotation)  # such as "float | None"
+            kind = next(kind for kind in (int, float, str) if kind.__name__ in text)
             flag = f"--{option.replace('_', '-')}"
             parser.add_argument(flag, type=kind, default=default, help=f"[{default}]")
     return parser

@@ -35,12 +35,9 @@ def test_rows_are_scaled_and_compared_and_a_failing_peer_is_noted(monkeypatch):
     def missing():
         raise ModuleNotFoundError("No module named 'peer'")
 
-    makes = {
-        "ours": lambda: {"calls": {"forward": print, "both": print}, "error": 0.0},
-        "half": lambda: {"calls": {"forward": print}, "scale": 0.5},
-        "broken": broken,
-        "missing": missing,
-    }
+    makes = {"ours": lambda: {"calls": {"forward": print, "both": print}, "error": 0.0}}
+    makes["half"] = lambda: {"calls": {"forward": print}, "scale": 0.5}
+    makes |= {"broken": broken, "missing": missing}
     run = harness.Run()
     for nodes in (5, 7):
         first, second = run.section(makes, nodes=nodes)["rows"]

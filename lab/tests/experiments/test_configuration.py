@@ -1,6 +1,6 @@
 """What Hydra composes: every problem at every scale, the paper's settings, names of folders."""
 
-import os
+from pathlib import Path
 
 import hydra
 import pytest
@@ -14,20 +14,13 @@ from chonn_lab.experiments.configuration import CONF as CONFIGURATION
 from chonn_lab.experiments.configuration import build_problem, compose, flat, resolved
 from chonn_lab.report.runs import ROLES
 
-CONF = os.path.dirname(conf)
+CONF = Path(conf).parent
 SCALES = ("smoke", "small", "paper", "night")
-MODELS = sorted(
-    name.removesuffix(".yaml") for name in os.listdir(f"{CONF}/model") if name.endswith(".yaml")
-)
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 
 
 def settings(*overrides):
     return flat(resolved(compose(overrides)))
-
-
-def test_every_problem_is_listed():
-    found = {name.removesuffix(".yaml") for name in os.listdir(f"{CONF}/problem")} - {"base"}
-    assert found == set(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("problem", EXPERIMENTS)
@@ -56,8 +49,9 @@ def test_every_model_says_what_it_is(model):
         assert "target" in found["tags"] or found["tags"]["role"] in ROLES
 
 
-def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
-    names = sorted(os.listdir(f"{CONF}/tuned"))
+def test_every_problem_is_listed_and_tuned_settings_are_of_one_a_model_and_a_scale():
+    assert {path.stem for path in (CONF / "problem").glob("*")} == {"base", *EXPERIMENTS}
+    names = sorted(path.name for path in (CONF / "tuned").iterdir())
     known = {f"{p}_{m}_{s}.yaml" for p in EXPERIMENTS for m in MODELS for s in SCALES}
     assert set(names) <= known
     assert settings("problem=poisson", "model=unet")["epochs"] == 27
@@ -68,8 +62,8 @@ def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
     assert (night["epochs"], night["seconds"], night["features"]) == (None, 60, 3)
     assert (night["n_train"], night["resolution"]) == (1000, 85)
     for name in names:
-        with open(f"{CONF}/tuned/{name}") as file:
-            assert set(yaml.safe_load(file)) <= {"model", "train", "problem"}
+        found = yaml.safe_load((CONF / "tuned" / name).read_text())
+        assert set(found) <= {"model", "train", "problem"}
 
 
 @pytest.mark.parametrize("setting", ["train.epochs", "model.width", "problem.n_train"])

@@ -26,9 +26,8 @@ def test_samples_are_scored_on_their_own_mesh(tmp_path, mesh, assert_learns):
     torch.nn.init.normal_(network.model.head.faces.output.weight)  # starts at 0
     which = torch.arange(4)
     errors = found.errors(network, data.train[which])
-    assert len({on.volumes for on in found.chosen(data.train[which])}) == (
-        4 if mesh == "domains" else 1
-    )
+    meshes_of = {on.volumes for on in found.chosen(data.train[which])}
+    assert len(meshes_of) == (4 if mesh == "domains" else 1)
     alone = [found.errors(network, data.train[one]) for one in which.split(1)]
     torch.testing.assert_close(errors, torch.cat(alone), rtol=1e-4, atol=1e-6)
     errors.mean().backward()

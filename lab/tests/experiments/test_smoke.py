@@ -40,9 +40,9 @@ def test_smoke_runs_write_their_scores(tmp_path, smoke_data, problem):
     pytest.importorskip(package, reason="missing: make setup, make setup-pyclaw")
     # Evaluated on a finer grid, too.
     finer = ["problem.test_resolutions=[48]"] if problem == "darcy" else []
+    places = [f"output={tmp_path}", f"data={smoke_data}", "device=cpu", "scale=smoke"]
     for model in MODELS[problem]:
-        places = [f"output={tmp_path}", f"data={smoke_data}", "device=cpu"]
-        config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places, *finer])
+        config = compose([f"problem={problem}", f"model={model}", *places, *finer])
         found = run(config, tmp_path / problem / "smoke" / f"{config.model.name}-seed0")
         assert found.diverged is None
         assert found.parameters > 0 or found.tags["role"] == "control"
@@ -58,9 +58,8 @@ def test_models_of_physicsnemo_are_trained_and_read_again(tmp_path, smoke_data, 
     # Not "physicsnemo": the folder of the plugin's tests is an empty package of that name.
     missing = "PhysicsNeMo missing: pip install '.[physicsnemo]'"
     pytest.importorskip("physicsnemo.models", reason=missing)
-    if model == "mesh_graph_net":
-        pytest.importorskip("torch_geometric")
-        pytest.importorskip("torch_scatter")
+    for package in ("torch_geometric", "torch_scatter") if model == "mesh_graph_net" else ():
+        pytest.importorskip(package)
     places = [f"output={tmp_path}", f"data={smoke_data}", "device=cpu"]
     config = compose(["problem=meshes", f"model={model}", "scale=smoke", *places])
     found = run(config, tmp_path / "run")

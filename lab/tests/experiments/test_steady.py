@@ -121,9 +121,10 @@ def test_published_files_of_fno_are_read_in_place_of_ours(tmp_path):
     assert list(found.makers(tmp_path)) == paths
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*STEADY} - {"fno_darcy", "poisson", "unknown_law", "flux_law"})
-)
+OTHERS = {"fno_darcy", "poisson", "unknown_law", "flux_law"}
+
+
+@pytest.mark.parametrize("name", sorted({*STEADY} - OTHERS))
 def test_who_is_told_the_equation_and_its_scheme_knows_the_data(folders, name):
     """To the rounding of float32 fields; another scheme, as `direct`, leaves 1e-3 and more."""
     found = smoke(name)
@@ -251,9 +252,8 @@ def test_a_law_is_read_in_the_media_of_the_data(folders):
 
 
 CONTROLS = ("direct", "solve_cnn")
-MEDIUM = SimpleNamespace(
-    physics=controls.Physics("coefficient", "centres"), about_unit_size=Units(0.5, 0.45, 0.15, 0.12)
-)
+PHYSICS = controls.Physics("coefficient", "centres")
+MEDIUM = SimpleNamespace(physics=PHYSICS, about_unit_size=Units(0.5, 0.45, 0.15, 0.12))
 PHYSICS = controls.Physics("source", "corners", strength=2 * math.pi**2)
 SOURCE = SimpleNamespace(physics=PHYSICS, about_unit_size=Units(0.5, 0.1, 0.5, 0.1))
 

@@ -186,13 +186,9 @@ def test_pressures_are_means_over_blocks_and_splits_differ(tmp_path):
         np.testing.assert_allclose(samples.u, fine, rtol=1e-12)
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "unknown_law.h5"
-    return unknown_law.generate(path, resolution=24, n_train=16, n_validation=2, n_test=4)
-
-
-def test_fields_are_those_of_the_card(path):
+def test_fields_of_the_unknown_law(tmp_path):
+    sizes = {"resolution": 24, "n_train": 16, "n_validation": 2, "n_test": 4}
+    path = unknown_law.generate(tmp_path / "unknown_law.h5", **sizes)
     samples = unknown_law.read(path, "train")
     assert 0.05 <= samples.porosity.min() < 0.1 < 0.35 < samples.porosity.max() <= 0.4
     noise = np.log(samples.k / unknown_law.law(samples.porosity))

@@ -82,18 +82,21 @@ def test_one_mode_is_its_cosine(mode):
     np.testing.assert_allclose(cosine_series(noise, points), exact, rtol=1e-12, atol=1e-15)
 
 
+def media(*law):
+    noise = np.random.default_rng(1).standard_normal((3000, 6, 6))
+    return np.array([medium(sample, cell_centres(6), *law) for sample in noise])
+
+
 @pytest.mark.parametrize("contrast", [7.0, 1000.0])
 def test_log_normal_spread_is_the_contrast(contrast):
     """Two standard deviations up and down: the ratio is the contrast."""
-    noise = np.random.default_rng(1).standard_normal((3000, 6, 6))
-    logs = np.log([medium(sample, cell_centres(6), "log-normal", contrast) for sample in noise])
+    logs = np.log(media("log-normal", contrast))
     assert np.exp(4 * np.sqrt((logs**2).mean())) == pytest.approx(contrast, rel=0.15)
     assert abs(np.median(logs)) < 0.1
 
 
 def test_logarithms_of_log_uniform_media_are_uniform():
-    noise = np.random.default_rng(1).standard_normal((3000, 6, 6))
-    k = np.array([medium(sample, cell_centres(6), "log-uniform", 1e4) for sample in noise])
+    k = media("log-uniform", 1e4)
     assert 1e-2 < k.min() < 1.2e-2
     assert 80 < k.max() < 1e2
     tenths = np.quantile(np.log10(k), np.linspace(0, 1, 11))

@@ -66,16 +66,11 @@ def module(name):
 
 def read(name, path, count):
     """The first samples of a file of a problem, as its reader gives them."""
-    problem = module(name)
-    if name == "fno_darcy":
-        return problem.read(path, 9, 0, count)
     if name == "poisson":
-        return problem.read_samples(path, range(count), poisson.Normalization(0, 1, 0, 1))
-    if name == "order1d":
-        return problem.read(path, "train", 1, count)
-    if name in GROUPS:
-        return problem.read(path, "train")
-    return problem.read(path, 0, count)
+        return poisson.read_samples(path, range(count), poisson.Normalization(0, 1, 0, 1))
+    arguments = {"fno_darcy": (9, 0, count), "order1d": ("train", 1, count)}
+    arguments |= dict.fromkeys(GROUPS, ("train",))
+    return module(name).read(path, *arguments.get(name, (0, count)))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -208,12 +203,9 @@ def test_the_missing_one_of_two_files_is_made_the_same(tmp_path, name):
     assert kept.read_text() == "mine"
 
 
-def test_the_published_files_of_pdebenchs_problems_have_checksums():
+def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsys):
     assert {darcy.OFFICIAL_NAME, shallow_water.OFFICIAL_NAME} <= origin.CHECKSUMS.keys()
     assert len(set(origin.CHECKSUMS.values())) == len(origin.CHECKSUMS)
-
-
-def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsys):
     path = tmp_path / darcy.OFFICIAL_NAME
     path.write_bytes(b"theirs")
     assert origin.identify(path)["official"] is False

@@ -10,9 +10,8 @@ from commands import python
 
 from chonn_lab.problems import shallow_water
 
-needs_pyclaw = pytest.mark.skipif(
-    importlib.util.find_spec("clawpack") is None, reason="PyClaw missing: make setup-pyclaw"
-)
+missing = importlib.util.find_spec("clawpack") is None
+needs_pyclaw = pytest.mark.skipif(missing, reason="PyClaw missing: make setup-pyclaw")
 
 PDEBENCH_PROGRAM = """
 import sys

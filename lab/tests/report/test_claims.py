@@ -46,9 +46,8 @@ def test_a_gain_has_the_error_of_the_ratio():
     low, high = Statistic((1.0, 1.1, 0.9)), Statistic((2.0, 2.1, 1.9))
     relative = math.hypot(0.1 / math.sqrt(3) / 1.0, 0.1 / math.sqrt(3) / 2.0)
     more = math.hypot(0.5 * relative, 0.1 / math.sqrt(3) / 2.0 * math.sqrt(2))
-    tests, words = claims.largest_gain(
-        pd.DataFrame([claims.row(low, high, "", "first"), claims.row(high, high)])
-    )
+    rows = pd.DataFrame([claims.row(low, high, "", "first"), claims.row(high, high)])
+    tests, words = claims.largest_gain(rows)
     gain = f"+50.0% ± {0.5 * relative:.1%}"
     assert words == f"mean gain {gain}, less that of the others +50.0% ± {more:.1%}"
     assert claims.decide(tests) == SUPPORTED

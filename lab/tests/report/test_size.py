@@ -1,9 +1,9 @@
 """`make size`: what it counts, and that it fails above a limit."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from commands import run
 
 from chonn_lab.report import size
 from chonn_ops.checks import check_integer
@@ -25,9 +25,9 @@ def checkout(tmp_path):
         path = tmp_path / "house" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     names = [f"house/{name}" for name in files if name != "untracked.py"]
-    subprocess.run(["git", "add", *names], cwd=tmp_path, check=True)
+    for command in (("git", "init", "-q"), ("git", "add", *names)):
+        run(*command, cwd=tmp_path)
     return tmp_path
 
 
