@@ -27,7 +27,7 @@ _AGREE = 1e-3  # of the largest value: far above rounding, far below what a wron
 
 @cache
 def _installed(package: str) -> bool:
-    """Looking a package up takes 0.1 ms, as long as a small network."""
+    """Whether a package is installed; cached, because looking it up takes 0.1 ms."""
     return find_spec(package) is not None
 
 

@@ -19,7 +19,7 @@ from chonn_ops._pytorch import is_functorch_wrapped_tensor
 
 T = TypeVar("T")
 
-GRID_AXES = ("H", "W", "T")  # the names of a grid's axes in messages
+GRID_AXES = ("H", "W", "D")  # the names of a grid's axes in messages
 AXES = len(GRID_AXES)  # of a grid at most
 # Dtypes of networks, those at one frequency included.
 NETWORK_DTYPES = (*DTYPES, *COMPLEX_DTYPES)

@@ -44,8 +44,8 @@ class _Domain:
 
 @dataclass(frozen=True, eq=False)
 class GridDomain(_Domain):
-    """Cells of a grid: the spacing of each axis, and the condition at each face. Of the two edges
-    of a cell along an axis, each meets the other axes' in half of the cell's corners."""
+    """Cells of a grid: the spacing of each axis, and the condition at each face. Each corner of a
+    cell joins one of the cell's two edges along every axis."""
 
     steps: list[float]
     faces: Faces

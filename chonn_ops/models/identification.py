@@ -148,7 +148,7 @@ class Identification:
         return frames, Geometry(steps, nodes=nodes)
 
     def _walls(self) -> list[tuple[Tensor, float, float]]:
-        """Of each wall that has a potential, in the order of `level`: states (S, T, F, C) beside
+        """For each wall that has a potential, in the order of `level`: states (S, T, F, C) beside
         it, their distance from it, and half the size of their cells across it."""
         v, (steps, _, nodes, volumes) = self.frames, self.where
         if volumes is None:

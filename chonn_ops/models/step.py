@@ -218,7 +218,7 @@ class _CHONNStep(Pretrained):
     # What is carried, z (B, \\*grid, R): the state, and its velocity if that is a state, too.
 
     def _speeds(self, time: float, steps: Sequence[float]) -> list[Tensor]:
-        """Of each axis the coefficients (R R, F) of cells that are crossed in a time."""
+        """For each axis coefficients (R R, F) of the cells that are crossed in a time."""
         n = self.states if self.forms & {"mass", "vorticity"} else self.channels
         rows = n if "mass" in self.forms else self.channels
         kept = self._number("carry")[:, :rows, :rows]

@@ -84,7 +84,7 @@ class NetworkInfo(NamedTuple):
         "direct" if all networks were eliminated at once, else "multigrid", which may have
         eliminated those above the solver's `tol`. Where no value may be read, as on a GPU,
         `iterations` of 0 say that "multigrid" eliminated at once, too. Empty in a program that
-        `torch.compile` or `torch.export` has traced.
+        `torch.compile` or `torch.export` has traced. "newton" where elements have laws.
     reason : str
         Why, as a sentence.
 
@@ -135,6 +135,11 @@ class Extents(NamedTuple):
     edges: list[tuple[Any, Any]]
     walls: list[tuple[Any, Any, Any, Any, tuple[int, int] | None]]
     cells: Sequence[tuple[Any, Tensor]] = ()
+
+    @classmethod
+    def refused(cls) -> Extents:
+        """Those of a circuit whose edges have no length of their own, and no law but Ohm's."""
+        return cls([], [])
 
 
 class Circuit:
@@ -671,6 +676,8 @@ class Circuit:
             wall=of_nodes(old.wall),
             current=of_nodes(old.current),
         )
+        if old.extents is not None:  # edges of other lengths may be one edge now
+            circuit.extents = Extents.refused
         if self.held is not None and self.current is not None:
             circuit = circuit.hold(
                 *(rows(x).index_select(-2, first) for x in (self.held, self.current))

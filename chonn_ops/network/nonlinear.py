@@ -856,10 +856,17 @@ class NonlinearCircuit:
         kinds: list[Any] = []
         fields: list[Tensor] = []
 
-        def add(law: Law, k: Tensor, axis: int | None, *numbers: Any, place: Any = None) -> None:
+        def add(
+            law: Law,
+            k: Tensor,
+            axis: int | None,
+            *numbers: Any,
+            place: Any = None,
+            some: bool = False,
+        ) -> None:
             tensors, make = split(law)
-            # A real element of conductance 0 has a derivative; faces between two cells are none.
-            exists = (k != 0) | (axis is None and law is not self.edges) | (place is not None)
+            # An element of conductance 0 has a derivative, but `some` entries are no element.
+            exists = (k != 0) | (not some)
             exists = (exists if axis is None else ones[axis] != 0).to(k)
             inverse = bool(getattr(law, "inverse", False))
             unit = not any(isinstance(x, Tensor) or x != 1 for x in numbers[:2])
@@ -873,7 +880,9 @@ class NonlinearCircuit:
         cells = () if isinstance(self.edges, Ohm) else extents.cells
         if not extents.edges:
             if not isinstance(self.edges, Ohm) and not cells:
-                raise error("edges", "the law of Ohm where k is a tensor", repr(self.edges))
+                where = "k is a tensor, nodes are merged or walls are at a distance"
+                expected = f"the law of Ohm where {where}"
+                raise error("edges", expected, repr(self.edges))
             extents = bare
         for mesh, k in cells:
             layout = mesh._sides[0]
@@ -886,7 +895,9 @@ class NonlinearCircuit:
             add(self.edges, widened(g) * length / area, axis, length, area, 0.0)
         for g, to, length, area, place in extents.walls:
             value = 0.0 if to is None else torch.where(g != 0, to / torch.where(g != 0, g, 1), 0)
-            add(self.edges, widened(g) * length / area, None, length, area, value, place=place)
+            numbers = length, area, value
+            of_wall: Any = {"place": place, "some": place is None}
+            add(self.edges, widened(g) * length / area, None, *numbers, **of_wall)
             axis, index = place or (0, 0)
             after = leak.shape[axis + 1] - 1 - index
             parts: Any = (

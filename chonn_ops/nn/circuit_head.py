@@ -108,8 +108,8 @@ class FaceNetwork(nn.Module):
         nn.init.zeros_(self.output.weight)
 
     def forward(self, h: Tensor, volumes: FiniteVolumes | None = None) -> list[Tensor]:
-        """Of features of nodes (B, \\*grid, dim), what is added along each axis between a node and
-        the next, (B, \\*grid, out_channels); of those of a mesh (B, N, dim), what is added at its
+        """What is added at edges: from features of nodes (B, \\*grid, dim) along each axis between
+        a node and the next, (B, \\*grid, out_channels); from those of a mesh, (B, N, dim), at its
         edges, (B, E, out_channels)."""
         layers = (self.sums, self.differences, self.sides)
         parts = [layer(h).unflatten(-1, (-1, FACE_WIDTH)) for layer in layers if layer is not None]
@@ -131,7 +131,8 @@ class FaceNetwork(nn.Module):
         return [self._added(*ends)]
 
     def _added(self, low: Sequence[Tensor], high: Sequence[Tensor]) -> Tensor:
-        """Of the sums, differences, perhaps sides, and gelu(2 sums) of both ends."""
+        """What is added at edges, from the sums, differences, perhaps sides, and gelu(2 sums) of
+        both ends."""
         (a, x, *s, alike_a), (b, y, *t, alike_b) = low, high
         seen = a + b + (x - y).square()
         for side_a, side_b in zip(s, t, strict=True):

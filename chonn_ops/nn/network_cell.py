@@ -135,12 +135,11 @@ class NetworkCell(Stated):
     where g is a mean of both nodes' conductivities k times face area over distance, V the volume of
     a node's cell and l the leak, one number a network: the finite volumes of
     :math:`-\nabla\cdot(k\nabla v) + l v = s` (see `chonn_ops.diffusion`; on a graph those of
-    `chonn_ops.FiniteVolumes`). Features set the
-    logarithm of k, whose contrast is up to 10^7. Each network learns its mean, between the harmonic
-    mean (k jumps at the face) and the arithmetic one (the k of many finite-difference codes). So a
-    trained cell belongs to a domain and not to a grid: on finer grids its output converges, with
-    nodes at "centres" and "neumann", "dirichlet" or "periodic" faces with the second order of the
-    spacing. Other faces take k from the node beside them, and other `nodes` give a node on a
+    `chonn_ops.FiniteVolumes`). Features set the logarithm of k, whose contrast is up to 10^7. Each
+    network learns its mean, between the harmonic mean (k jumps at the face) and the arithmetic one
+    (the k of many finite-difference codes). So a trained cell belongs to a domain and not to a
+    grid: on finer grids its output converges, with nodes at "centres" and "neumann", "dirichlet" or
+    "periodic" faces with the second order of the spacing. Other faces take k from the node beside them, and other `nodes` give a node on a
     "neumann" wall the volume of a whole cell: both are of first order. The matrix is an M-matrix
     whatever u is: :math:`|v| \le \max |s| / l`.
 

@@ -109,8 +109,7 @@ def kirchhoff_scan(
         start: the scan starts from the state that one period reproduces, so the final state equals
         the initial one; it is NaN where all steps of a line are 0, as any state would do. States
         grow as 1 / decay; in float32 gradients overflow where these are above 1e19.
-        "neumann" and "dirichlet" need both directions of a line, and so
-        `chonn_ops.scan_field`.
+        "neumann" and "dirichlet" need both directions of a line, and so `chonn_ops.scan_field`.
     backend : {"reference", "torch", "cpu", "cuda"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
     passive : bool

@@ -326,8 +326,10 @@ def circuit_of(
     circuit = Circuit(
         edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current
     )
-    if "distances" not in walls and not torch.compiler.is_compiling():
-        circuit.extents = partial(_extents, k, leak, steps, faces, **walls)
+    if not torch.compiler.is_compiling():
+        at_faces = "distances" not in walls
+        extents = partial(_extents, k, leak, steps, faces, **walls)
+        circuit.extents = extents if at_faces else Extents.refused
     return circuit
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from chonn_ops.checks import (
     check_unit_interval,
     error,
 )
-from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Circuit, Extents
 from chonn_ops.network.discretise.grids import density_of
 from chonn_ops.network.discretise.mesh import (
     Mesh,
@@ -327,16 +328,19 @@ class FiniteVolumes:
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]
 
+        cells: list[tuple[Mesh, Tensor]] = []
         if self.elements is not None and faces is None:
             corners = k[:, self.elements.cells.to(k.device)]
             mean = (1 - arithmetic) / corners.reciprocal().mean(2) + arithmetic * corners.mean(2)
             edges = self.elements.conductances(mean) * unit ** (d - 2)
+            cells = [(self.elements, mean)]
         else:
             edges = self._between(k, arithmetic, faces).to(k) * like_k(self.weight, d - 2)
         volume = like_k(self.volume, d)
         leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
         wall = Wall()
         held: list[Tensor] = []
+        away = False  # whether a potential is given at a distance
         value = torch.zeros_like(k)
         for name, condition in named_conditions(boundary, self.sets).items():
             some = self.sets[name]
@@ -358,6 +362,8 @@ class FiniteVolumes:
                 held_at = number_on(f"{name}: value", condition.value, beside)
                 value = value.index_copy(1, node, held_at)
                 continue
+            at_nodes = self._on_nodes[name] and is_zero(getattr(condition, "distance", 0))
+            away |= isinstance(condition, Dirichlet) and not at_nodes
             area = like_k(self.walls.area[some], d - 1)
             step = volume[node] / area
             distance = torch.maximum(like_k(self.walls.distance[some], 1), 1e-6 * step)
@@ -369,10 +375,25 @@ class FiniteVolumes:
         total = leak if wall.conductance is None else leak + wall.conductance
         walls = {"wall": wall.conductance, "current": wall.current}
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
+        if not torch.compiler.is_compiling():
+            circuit.extents = partial(self._extents, k, unit, cells, refused=away)
         if not held:
             return circuit
         nodes = torch.zeros(n, dtype=torch.bool, device=k.device)
         return circuit.hold(nodes.index_fill(0, torch.cat(held), True)[:, None], value)
+
+    def _extents(
+        self, k: Tensor, unit: float, cells: Sequence[tuple[Mesh, Tensor]], *, refused: bool
+    ) -> Extents:
+        """Lengths and areas of edges, or cells of linear elements. Laws of edges are `refused`
+        where a wall at a distance would obey them, and of elements whose sizes are in another
+        unit."""
+        if cells or refused:
+            return Extents([], [], [] if refused or unit != 1 else cells)
+        first, second = self.positions[self.graph.ends]
+        length = (first - second).norm(dim=-1)
+        area = self.weight * length * unit ** (self.positions.shape[1] - 1)
+        return Extents([((length * unit).to(k)[:, None], area.to(k)[:, None])], [])
 
 
 def _numbers(

@@ -85,9 +85,8 @@ class Layout:
     shape: tuple[int, ...]  # nodes along each axis
     edge_shape: tuple[int, ...]  # of an axis's edges, without batch and channels
     positions: Any  # (N, d), or None
-    ends: Any = (
-        None  # the nodes that each edge joins, (2, E); None where they follow from the shape
-    )
+    # The nodes that each edge joins, (2, E); None where they follow from the shape.
+    ends: Any = None
     # Whether the nodes are a grid: connected if all edges conduct, with coarser grids for
     # iterations and boxes that look alike for elimination.
     regular = True

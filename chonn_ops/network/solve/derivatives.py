@@ -19,8 +19,8 @@ This map from s and c to v and d is symmetric up to a sign, so that its derivati
 map. Let it make w and e of the gradient for v and of minus that for d, both conjugated: then the
 gradients are those of `adjoint`, and -e* for c.
 
-Sources are (B, \*grid, C), or
-(B, S, \*grid, C) where S of them share one elimination of networks (B, \*grid, C).
+Sources are (B, \*grid, C), or (B, S, \*grid, C) where S of them share one elimination of networks
+(B, \*grid, C).
 """
 
 from __future__ import annotations

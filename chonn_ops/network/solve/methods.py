@@ -236,8 +236,7 @@ def choose(
     `chonn_ops.Auto` says what "auto" does, and the constants above say where. The fronts of the
     PyTorch backend are slower than its iterations. With grids that are eliminated where iterations
     fail, all networks of a call are eliminated at once if values show that iterations cannot judge
-    themselves (`exceed_digits`), and a `tol` below `TIGHT` is iterated
-    further (`SAFETY`).
+    themselves (`exceed_digits`), and a `tol` below `TIGHT` is iterated further (`SAFETY`).
 
     Factors that would take more than all memory are refused where they are made, whoever asks.
     """

@@ -140,8 +140,8 @@ def solve(
     """Potentials (float64 or complex128), iterations (0) and relative residuals, as a backend of
     `chonn_ops.network.solve.operator` computes them, on grids and graphs.
 
-    Corrections that do not vanish, because leaks are
-    near the rounding of the conductances in float64, are a RuntimeError.
+    Corrections that do not vanish, because leaks are near the rounding of the conductances in
+    float64, are a RuntimeError.
     """
     fields = (source, leak, *conductance)
     wide = widest_dtype(compute_dtype(*fields), torch.device("cpu"))

@@ -1,7 +1,7 @@
 """Replacements of attributes of PDEBench's modules while a job runs.
 
-PDEBench 0.1.0 fails on current dependencies and with some combinations of
-settings. Each function here corrects one such fault without changing the installed files.
+PDEBench 0.1.0 fails on current dependencies and with some combinations of settings. Each function
+here corrects one such fault without changing the installed files.
 """
 
 from __future__ import annotations

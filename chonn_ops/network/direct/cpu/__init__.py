@@ -167,7 +167,7 @@ class Filling(NamedTuple):
 
 
 def _filling(grid: Sequence[int], networks: int, dtype: torch.dtype) -> Filling:
-    """Vectors no wider than leave every thread a group."""
+    """How so many networks fill vectors: the widest that leave every thread a group of networks."""
     threads, direct = max(1, torch.get_num_threads()), kernel()
     if direct is None:
         return Filling(0, 1, not dtype.is_complex, threads)
@@ -221,9 +221,8 @@ def _arguments_for(
 
 
 def _fields(dtype: torch.dtype) -> int:
-    """Numbers that factors hold of each node behind the shares: inverse pivot, own leak, of real
-    networks ground's share, and of single precision a double, `over_sum`, which may begin one
-    number later."""
+    """Numbers a node that factors hold behind the shares: inverse pivot and own leak; for real
+    networks ground's share, too; and in single precision a double, `over_sum`."""
     return 2 if dtype.is_complex else 5 if dtype == torch.float32 else 3
 
 

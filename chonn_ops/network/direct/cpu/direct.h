@@ -82,7 +82,7 @@ struct direct_args {
     void *workspace; /* see _library.c */
 };
 
-/* Of an entry of the conductances. */
+/* The axis of an entry of the conductances. */
 static inline int axis_of(const struct direct_args *a, int64_t edge) {
     return (edge >= a->entries) + (edge >= 2 * a->entries);
 }

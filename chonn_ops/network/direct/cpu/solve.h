@@ -5,20 +5,21 @@
 
 enum { MODE(SOURCES) = 2 }; /* vectors that go together at most */
 
-/* Of a value: where rows fill the vectors, fewer sources than three go one by one; pairs never do. */
+/* Bytes of one value: where rows fill the vectors, fewer sources than three go one by one; pairs never
+ * do. */
 static int64_t MODE(value_bytes)(const struct direct_args *a) {
     return ROWS && a->sources < 3 && a->call != DIRECT_PAIRS ? sizeof(REAL) : sizeof(vec);
 }
 
-/* Of one that is carried up. */
+/* Bytes of one value on the way up. */
 static int64_t MODE(carried_bytes)(const struct direct_args *a) { return HALVES * MODE(value_bytes)(a); }
 
-/* Of one value a node. */
+/* Bytes of one value a node. */
 static int64_t MODE(values_bytes)(const struct direct_args *a) {
     return aligned(a->nodes * MODE(value_bytes)(a));
 }
 
-/* Of one value an edge, of all axes; before, there is one a node. */
+/* Bytes of one value an edge, of all axes; before, there is one a node. */
 static int64_t MODE(edges_bytes)(const struct direct_args *a) {
     const int64_t edges = a->axes * a->entries;
     return aligned((edges > a->nodes ? edges : a->nodes) * MODE(value_bytes)(a));
