@@ -61,7 +61,6 @@ from chonn_ops.network.solve.autograd import solve_network
 from chonn_ops.network.solve.ground import (
     Ungrounded,
     check_sources_have_ground,
-    cut_off,
     labels_of,
     lost_networks,
     without,
@@ -830,7 +829,7 @@ class NonlinearCircuit:
         current, network = self.circuit.source(source), self.circuit._networks()
         if ungrounded == "nan":
             source = torch.where(lost_networks(current, network), math.nan, source)
-        elif (label := cut_off(*network.plain)) is not None:
+        elif (label := labels_of(network)) is not None:
             check_sources_have_ground(current, label)
         spec, tensors = self._system(source, options_of(solver or Direct()))
         for e in spec.system([x.detach() for x in tensors]).elements:

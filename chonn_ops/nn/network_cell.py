@@ -139,9 +139,9 @@ class NetworkCell(Stated):
     network learns its mean, between the harmonic mean (k jumps at the face) and the arithmetic one
     (the k of many finite-difference codes). So a trained cell belongs to a domain and not to a
     grid: on finer grids its output converges, with nodes at "centres" and "neumann", "dirichlet" or
-    "periodic" faces with the second order of the spacing. Other faces take k from the node beside them, and other `nodes` give a node on a
-    "neumann" wall the volume of a whole cell: both are of first order. The matrix is an M-matrix
-    whatever u is: :math:`|v| \le \max |s| / l`.
+    "periodic" faces with the second order of the spacing. Other faces take k from the node beside
+    them, and other `nodes` give a node on a "neumann" wall the volume of a whole cell: both are of
+    first order. The matrix is an M-matrix whatever u is: :math:`|v| \le \max |s| / l`.
 
     The forward pass solves to the tolerance `Network.tol`; the backward pass solves once more. At
     the start, median conductivities spread over two decades from network to network, leaks are

@@ -11,9 +11,11 @@ from torch.autograd import gradcheck, gradgradcheck
 from chonn_ops import (
     Circuit,
     Dirichlet,
+    FiniteVolumes,
     Graph,
     Grid,
     Mesh,
+    NetworkCell,
     Neumann,
     NonlinearCircuit,
     Robin,
@@ -368,14 +370,65 @@ def test_elements_of_no_conductance_have_the_derivative_of_differences():
         assert grad.item() == pytest.approx(change.sum().item() / 1e-6, rel=1e-3)
 
 
-def test_tensors_have_linear_edges():
-    k = torch.ones(1, 3, 3, 1, 2, 2) + 2 * torch.eye(2)
-    circuit = diffusion(k, 0.3, boundary="dirichlet")
-    f = torch.ones(1, 9, 1)
-    v = NonlinearCircuit(circuit, leaks=laws.Radiation()).solve(f)
-    torch.testing.assert_close(v, circuit.solve(f))
-    with pytest.raises(ValueError, match="edges: expected the law of Ohm"):
-        NonlinearCircuit(circuit, laws.Power(3)).solve(f)
+def refusing():
+    """Circuits of equations whose edges have no length of their own."""
+    k = torch.ones(1, 3, 3, 1)
+    tensors = torch.ones(1, 3, 3, 1, 2, 2) + 2 * torch.eye(2)
+    yield diffusion(tensors, 0.3, boundary="dirichlet")
+    groups = torch.zeros(3, 3, dtype=torch.int64)
+    groups[1, 1:] = 1
+    yield diffusion(k, 0.3, boundary="dirichlet").merge(groups)[0]
+    volumes = FiniteVolumes([(0, 1)], [1.0], [1.0, 1.0], [[0.5], [1.5]], ([0], [1.0], [0.5]))
+    yield volumes.circuit(k[:, :2, 0], boundary="dirichlet")
+    yield NetworkCell(2, spatial_dims=2).assemble(noise(1, 3, 3, 2).float())[0]
+
+
+def test_edges_without_a_length_of_their_own_are_linear():
+    for circuit in refusing():
+        f = torch.ones_like(circuit.leak)
+        nonlinear = NonlinearCircuit(circuit, leaks=laws.Radiation())
+        assert nonlinear.solve(f).isfinite().all()
+        with pytest.raises(ValueError, match="edges: expected the law of Ohm"):
+            NonlinearCircuit(circuit, laws.Power(3)).solve(f)
+
+
+@pytest.mark.parametrize("shear", [0.0, -0.9])
+def test_laws_on_volumes_are_those_of_the_mesh(shear):
+    """Along faces, and isotropic where sheared cells have none."""
+    torch.manual_seed(0)
+    x = torch.linspace(0, 3, 5, dtype=torch.float64)
+    points = torch.stack(torch.meshgrid(x, x, indexing="ij"), -1).flatten(0, 1)
+    points = points + shear * torch.stack([points[:, 1], 0 * x.repeat(5)], 1)
+    at = torch.arange(25).reshape(5, 5)
+    corners = [y.flatten() for y in (at[:-1, :-1], at[:-1, 1:], at[1:, :-1], at[1:, 1:])]
+    cells = torch.cat([torch.stack([corners[i] for i in c], 1) for c in ((0, 1, 2), (1, 3, 2))])
+    k, f = torch.full((1, len(cells), 1), 0.7).double(), noise(1, 25, 1)
+    of_mesh = Mesh(points, cells).diffusion(k, boundary=Dirichlet(0.4), absorption=1.3)
+    truth = NonlinearCircuit(of_mesh, laws.Power(4)).solve(f)
+    at_nodes = torch.full((1, 25, 1), 0.7).double()
+    for unit in (1.0, 3.0):
+        volumes = FiniteVolumes.from_cells(points / unit, cells)
+        circuit = volumes.circuit(at_nodes, 1.3, Dirichlet(0.4), unit=unit)
+        nonlinear = NonlinearCircuit(circuit, laws.Power(4))
+        if shear and unit != 1:  # sizes of elements are in the domain's unit
+            with pytest.raises(ValueError, match="edges: expected the law of Ohm"):
+                nonlinear.solve(f)
+            continue
+        torch.testing.assert_close(nonlinear.solve(f), truth)
+
+
+def test_one_law_for_edges_and_leaks_is_two_elements():
+    """A leak of 0 has the derivative of differences, whichever object its law is."""
+    law, g, s = laws.Sinh(1.0), positive(1, 4, 1), noise(1, 4, 1)
+
+    def solve(leak):
+        return NonlinearCircuit(Circuit((g,), leak), law, law).solve(s, tol=1e-13).sum()
+
+    leak = torch.tensor([0.5, 0.0, 1.0, 0.0], dtype=torch.float64).reshape(1, 4, 1)
+    grad = torch.func.grad(solve)(leak).flatten()
+    for node, change in enumerate(1e-6 * torch.eye(4, dtype=torch.float64)):
+        difference = (solve(leak + change.reshape(1, 4, 1)) - solve(leak)) / 1e-6
+        assert grad[node].item() == pytest.approx(difference.item(), rel=1e-4)
 
 
 def test_the_p_laplacian_of_a_line_converges_to_its_closed_form():
