@@ -67,14 +67,14 @@ def elimination(s, conductance: Sequence[Tensor], leak: Tensor):
     g = np.zeros((n, n), np.longdouble)
     for x, (p, q, entry) in zip(conductance, edges_of([False] * len(grid), grid), strict=True):
         g[p, q] = g[q, p] = x.double().flatten()[entry].numpy()
-    l = leak.double().numpy().ravel().astype(np.longdouble)  # noqa: E741
+    leaks = leak.double().numpy().ravel().astype(np.longdouble)
     v = np.array(s, np.longdouble).ravel()
     shares = []
     for k in range(n):
-        t = l[k] + g[k, k + 1 :].sum()
+        t = leaks[k] + g[k, k + 1 :].sum()
         share = g[k, k + 1 :] / (t or 1)  # 0: no part of the network
         g[k + 1 :, k + 1 :] += np.outer(share, g[k, k + 1 :])
-        l[k + 1 :] += share * l[k]
+        leaks[k + 1 :] += share * leaks[k]
         v[k + 1 :] += share * v[k]
         v[k] /= t or 1
         shares.append(share)
@@ -540,9 +540,10 @@ class TestBackward:
             pytest.skip("no compiled kernel")
         source, g, leak = make_network((9, 8), C=2)
         made = []
-        allocate = cpu.Factors._allocate
-        monkeypatch.setattr(cpu.Factors, "_allocate", lambda *x: made.append(x) or allocate(*x))
-        solve = lambda s, l, *g: solve_network(s, g, l, solver=Direct())  # noqa: E731, E741
+        eliminate = cpu.Factors.__init__
+        count = lambda *x, **options: made.append(x) or eliminate(*x, **options)  # noqa: E731
+        monkeypatch.setattr(cpu.Factors, "__init__", count)
+        solve = lambda s, leak, *g: solve_network(s, g, leak, solver=Direct())  # noqa: E731
         kept = self.grads(solve, source, leak, *g)
         assert len(made) == 1
         monkeypatch.setattr(methods, "MEMORY", 0)

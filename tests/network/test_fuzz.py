@@ -351,12 +351,12 @@ def _by_graph(case: Case) -> Callable[..., Tensor]:
     graph, number = Graph(joined, math.prod(case.grid)), {x: i for i, x in enumerate(joined)}
     to = torch.tensor([number[min(p, q), max(p, q)] for _, p, q in edges])
 
-    def solve(s: Tensor, l: Tensor, *g: Tensor) -> Tensor:  # noqa: E741
+    def solve(s: Tensor, leak: Tensor, *g: Tensor) -> Tensor:
         flat = [x.flatten(1, -2) for x in g]
         each = torch.stack([flat[axis][:, p] for axis, p, _ in edges], 1)
         # Two edges between one pair of nodes, on rings of two nodes, conduct together.
         summed = each.new_zeros(BATCH, len(joined), CHANNELS).index_add(1, to, each)
-        nodes = [x.flatten(1, -2) for x in (s, l)]
+        nodes = [x.flatten(1, -2) for x in (s, leak)]
         return solve_network(nodes[0], summed, nodes[1], graph=graph).reshape(s.shape)
 
     return solve
@@ -367,9 +367,9 @@ def solvers(case: Case) -> Iterator[tuple[str, Callable[..., Tensor]]]:
     periodic = [bool(x) for x in case.periodic]
 
     def by(door: Door) -> Callable[..., Tensor]:
-        def solve(s: Tensor, l: Tensor, *g: Tensor) -> Tensor:  # noqa: E741
+        def solve(s: Tensor, leak: Tensor, *g: Tensor) -> Tensor:
             with door:
-                return door(s, g, l, periodic)
+                return door(s, g, leak, periodic)
 
         return solve
 

@@ -38,12 +38,12 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
         """By what a network of both ends multiplies a face."""
         rows = slice(FACE_WIDTH * axis, FACE_WIDTH * (axis + 1))
         layers = network.sums, network.differences, network.sides
-        S, R, *O = (layer.weight[rows] for layer in layers if layer)  # noqa: E741
+        S, R, *sides = (layer.weight[rows] for layer in layers if layer)
         signed = lambda x: x * x.abs()  # noqa: E731
         layer = lambda a, b: gelu(  # noqa: E731
             S @ (a + b)
             + (R @ (a - b)).square()
-            + sum(signed(weight @ (b - a)) for weight in O)
+            + sum(signed(weight @ (b - a)) for weight in sides)
             + 2 * network.sums.bias[rows]
         )
         sums = layer(a, b) - layer(a, a) / 2 - layer(b, b) / 2

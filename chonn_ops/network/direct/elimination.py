@@ -161,9 +161,9 @@ class Elimination:
         if self.dtype == wide:
             return self
         if self._wide is None:
-            g, l = [x.detach() for x in conductance], leak.detach()  # noqa: E741
+            g, leak = [x.detach() for x in conductance], leak.detach()
             layout = self._plan.layout
-            self._wide = Elimination(g, l, layout, dtype=wide, backend=self.backend)
+            self._wide = Elimination(g, leak, layout, dtype=wide, backend=self.backend)
         return self._wide
 
     def solve(self, source: Tensor) -> Tensor:

@@ -198,17 +198,18 @@ class Factors:
         if leak.is_complex():
             conductance, leak = [widened(x) for x in conductance], widened(leak)
         g = torch.cat([self._rows(field) for field in conductance], 1)  # (M, axes * entries)
-        l = self._rows(leak)  # noqa: E741
+        leak = self._rows(leak)
         # Entries that are no edges may be anything; networks with NaN or infinity are left out.
         used = torch.zeros(g.shape[1], dtype=torch.bool, device=g.device)
         g = torch.where(used.index_fill(0, self._batches.edge, True), g, 0)
         with torch.no_grad():
-            parts = (torch.view_as_real(x).flatten(1) if x.is_complex() else x for x in (g, l))
+            parts = (torch.view_as_real(x).flatten(1) if x.is_complex() else x for x in (g, leak))
             largest = torch.stack([x.abs().amax(1) for x in parts]).amax(0)
             self._sound = largest.isfinite()
             self._scale = 1 / _power_of_two(torch.where(self._sound, largest, 1), 0)
-        g, l = (torch.where(self._sound[:, None], x * self._scale[:, None], 0) for x in (g, l))  # noqa: E741
-        self._g, self._leak = g, l[:, self._batches.node]
+        scaled = (torch.where(self._sound[:, None], x * self._scale[:, None], 0) for x in (g, leak))
+        g, leak = scaled
+        self._g, self._leak = g, leak[:, self._batches.node]
         self._shares: list[Tensor] = []
         self._inverses: list[Tensor] = []
         rests: list[Tensor] = []

@@ -442,15 +442,16 @@ def _eliminate(
         groups = zip(*(x.split(most) for x in rows), strict=True)
     definite = definite and signed
     options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep or definite}
+    options["tol"] = network.tol
     solutions: list[Solution] = []
     state: list[Tensor] = []
-    for s, l, *g in groups:  # noqa: E741
+    for s, leak, *g in groups:
         where: Any = {"before": len(solutions) * most, "channels": channels}
-        group = Elimination(g, l, layout, source=s.to(dtype), tol=network.tol, **where, **options)
+        group = Elimination(g, leak, layout, source=s.to(dtype), **where, **options)
         solutions.append(group.solution)
         state = group.state() if keep else []
         if definite:
-            group.require_definite(g, l)
+            group.require_definite(g, leak)
     solution = _joined(solutions, source)
     residual = solution.residual
     assert residual is not None  # the networks were given

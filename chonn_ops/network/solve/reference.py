@@ -152,11 +152,11 @@ def solve(
         wider = field.detach().resolve_conj().cpu().to(wide).numpy()
         return np.moveaxis(wider, -1, 1).reshape(field.shape[0], field.shape[-1], -1)
 
-    s, l = rows(source), rows(leak)  # noqa: E741
+    s, leaks = rows(source), rows(leak)
     g = np.concatenate([rows(x) for x in conductance], 2)[..., edge]
     v, residual = np.empty_like(s), np.empty(s.shape[:2])
     for b, c in np.ndindex(*s.shape[:2]):
-        v[b, c], residual[b, c] = _solve_one(s[b, c], g[b, c], ends, l[b, c], (b, c), tol)
+        v[b, c], residual[b, c] = _solve_one(s[b, c], g[b, c], ends, leaks[b, c], (b, c), tol)
     v = v.reshape(*v.shape[:2], *layout.shape)
     out = torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)
     iterations = torch.zeros(residual.shape, dtype=torch.int32, device=source.device)
