@@ -12,7 +12,7 @@ from chonn_ops.boundary import CELL_CONDITIONS
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
 from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.network.discretise.volumes import FiniteVolumes
-from chonn_ops.nn.geometry import Geometry, Nodes
+from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, NORMS
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
@@ -182,6 +182,13 @@ class CKBBranch(CKB):
     adds to them. Parameters and arguments are those of `CKB`.
     """
 
-    def forward(self, x: Tensor, *given: Any, **geometry: Any) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        spacing: Spacing | None = None,
+        mask: Tensor | None = None,
+        nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
+    ) -> Tensor:
         """Return what the block adds to `x`, in its shape."""
-        return self._branch(x, *Geometry(*given, **geometry))
+        return self._branch(x, spacing, mask, nodes, volumes)

@@ -18,7 +18,6 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges_within, face_area
 from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
-    Geometry,
     Nodes,
     check_volumes,
     checked_nodes,
@@ -415,12 +414,18 @@ class CircuitHead(Stated):
         return list(logs), c, f
 
     def assemble(
-        self, h: Tensor, *given: Any, added: Sequence[Tensor] | None = None, **geometry: Any
+        self,
+        h: Tensor,
+        spacing: Spacing | None = None,
+        mask: Tensor | None = None,
+        nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
+        *,
+        added: Sequence[Tensor] | None = None,
     ) -> tuple[Circuit, Tensor, Tensor]:
         """The circuits that `forward` solves, whose arguments these are; their sources
         (B, \\*grid, m) per unit volume; and what is added to the potentials, of the same shape.
         `added` is the result of `at_faces` for the same features, if it is known."""
-        spacing, mask, nodes, volumes = Geometry(*given, **geometry)
         axes = self.spatial_dims
         grid: Sequence[str | int] = GRID_AXES[:axes]
         if volumes is not None:

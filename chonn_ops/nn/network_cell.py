@@ -34,7 +34,6 @@ from chonn_ops.network.discretise.grids import Spacing, blended_edges, circuit_o
 from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.network.solve.methods import Auto
 from chonn_ops.nn.geometry import (
-    Geometry,
     Nodes,
     check_volumes,
     checked_nodes,
@@ -298,10 +297,16 @@ class NetworkCell(Stated):
         circuit, source = self.assemble(u, spacing, mask, nodes, volumes)
         return circuit.solve(source, Auto(self.options.tol))
 
-    def assemble(self, u: Tensor, *given: Any, **geometry: Any) -> tuple[Circuit, Tensor]:
+    def assemble(
+        self,
+        u: Tensor,
+        spacing: Spacing | None = None,
+        mask: Tensor | None = None,
+        nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
+    ) -> tuple[Circuit, Tensor]:
         """The circuits that `forward` solves, whose arguments these are, and their sources
         (B, \\*grid, m) per unit volume."""
-        spacing, mask, nodes, volumes = Geometry(*given, **geometry)
         axes = self.spatial_dims
         grid: Sequence[str | int] = GRID_AXES[:axes]
         if volumes is not None:
