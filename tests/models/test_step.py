@@ -293,6 +293,28 @@ def test_calibration_finds_a_speed_of_many_cells_a_frame(cells):
     assert speed == pytest.approx(cells / 64, rel=0.01)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(("cells", "size"), [(3, 4), (5, 8), (7, 16)])
+def test_rates_of_edges_that_cross_cells_are_compared_by_means_of_blocks(cells, size):
+    frames = series(lambda u: u.roll(cells, -1), (smooth(8, 1, 64) > 0).double(), 6)
+    model = CHONNStep1d(1, boundary="periodic").double()
+    start = Identification(model, frames.movedim(2, -1), model.geometry((1, 64), None, None, None))
+    assert start.block == size
+    model._has({"carry"}, set(), [True])
+    model.carry[0, 0, 0, 0] = cells / 64 / SPEED
+    error = start._rate_error()
+    assert error().square().mean() < 0.03
+    start.block = 1
+    assert error().square().mean() > 0.5
+
+
+def test_rates_of_slow_states_are_compared_cell_by_cell():
+    frames = series(lambda u: u.roll(2, -1), smooth(8, 1, 64), 6).movedim(2, -1)
+    model = CHONNStep1d(1).double()
+    start = Identification(model, frames, model.geometry((1, 64), None, None, None))
+    assert start.block == 1
+
+
 def heated(u, dt=0.05, diffusivity=0.04, rate=3.0, parts=400):
     """u_t = diffusivity u_xx + rate u (1 - u), u = 1/2 at the low face, insulated at the high."""
     h = 1 / u.shape[-1]
