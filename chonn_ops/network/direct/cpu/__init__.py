@@ -254,16 +254,13 @@ class Factors:
         arguments = self._prepare(plan, leak, tol)
         # Threads that share a network have no factors of their own.
         once = not (keep or arguments.parts)
-        self._allocate(leak, arguments.threads if once else -(-len(self._scale) // self._lanes))
+        self._measure(arguments.threads if once else -(-len(self._scale) // self._lanes))
+        self._factors = leak.new_empty(self._num_shares + _fields(leak.dtype) * self._num_nodes + 1)
         call = "ONCE" if once else "FACTORIZE"
         self.solution = self._call(call, source, drops, (leak, *conductance))
 
-    def _allocate(self, leak: Tensor, items: int) -> None:
-        """Memory for the factors of so many items."""
-        self._measure(items)
-        self._factors = leak.new_empty(self._num_shares + _fields(leak.dtype) * self._num_nodes + 1)
-
     def _measure(self, items: int) -> None:
+        """Numbers of the factors of so many items."""
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
 
