@@ -75,7 +75,7 @@ class Samples(NamedTuple):
 def least_squares(columns: Sequence[Tensor], right: Tensor) -> tuple[Tensor, float]:
     """Shares of columns that make the right side best, and the norm of what is left; in float64 on
     the CPU, because some devices have none."""
-    given, right = right, right.flatten().cpu().double()
+    like, right = right, right.flatten().cpu().double()
     matrix = torch.stack([x.flatten().cpu().double() for x in columns], 1)
     unit = matrix.norm(dim=0)
     unit = torch.where(unit > 0, unit, 1)
@@ -83,7 +83,7 @@ def least_squares(columns: Sequence[Tensor], right: Tensor) -> tuple[Tensor, flo
     # Columns may depend on one another: walls of one level are no drive.
     inverse = torch.linalg.pinv(matrix.T @ matrix, rtol=1e-11, hermitian=True)
     shares = inverse @ (matrix.T @ right)
-    return (shares / unit).to(given), float((matrix @ shares - right).norm())
+    return (shares / unit).to(like), float((matrix @ shares - right).norm())
 
 
 class Calibration:
@@ -278,8 +278,8 @@ class Calibration:
             # Missing nodes have no volume.
             fields.append(density if geometry.mask is None else density.nan_to_num(0))
         head.level.zero_()
-        driven, *found = circuit.solve(torch.stack(fields, 1)).unbind(1)
-        return [driven, *(v - driven for v in found), torch.ones_like(driven)]
+        driven, *responses = circuit.solve(torch.stack(fields, 1)).unbind(1)
+        return [driven, *(v - driven for v in responses), torch.ones_like(driven)]
 
     def _drive(self, shares: Tensor, size: float, walls: list[int], j: int) -> None:
         """Drive output j by shares of a constant, of the inputs, of walls and of the offset; the
@@ -294,15 +294,15 @@ class Calibration:
 
     def _with_output(self, parameters: dict[str, Tensor], j: int) -> dict[str, Tensor]:
         """These parameters of the head, with those of output j as they are now."""
-        many, found = self.head.num_circuits, {}
+        many, kept = self.head.num_circuits, {}
         for name, now in self.head.named_parameters():
             new = parameters[name].clone()
             if name in ("level", "distance", "film"):
                 new[:, j] = now[:, j]
             elif not name.startswith("faces"):
                 new[j::many] = now[j::many]
-            found[name] = new
-        return found
+            kept[name] = new
+        return kept
 
     def _load(self, parameters: dict[str, Tensor]) -> None:
         for name, p in self.head.named_parameters():

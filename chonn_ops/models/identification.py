@@ -384,8 +384,8 @@ class Identification:
             self._set(row)
             return squares
         for _ in range(ROUNDS):
-            left = self._frame_error().square().flatten(1).mean(1)
-            typical = float(left.median()) or math.inf
+            leftover = self._frame_error().square().flatten(1).mean(1)
+            typical = float(leftover.median()) or math.inf
             self._fit(partial(self._weighted_error, typical), free, FEW)
         return float(self._frame_error().square().mean())
 

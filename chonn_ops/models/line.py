@@ -25,9 +25,9 @@ def is_line(source: Tensor, leak: Tensor, conductance: Tensor) -> bool:
 
 def _solved(source: Tensor, leak: Tensor, conductance: Tensor, layout: Grid) -> Tensor:
     """What `solve_checked` returns, which solves where the kernel may not have."""
-    v, _, left = cpu.solve(source, (conductance,), leak, layout, AUTO.tol, 1)
+    v, _, residual = cpu.solve(source, (conductance,), leak, layout, AUTO.tol, 1)
     least = torch.finfo(leak.dtype).eps * conductance.amax()
-    if bool((left <= AUTO.tol).all() & (leak.amin() >= least)):
+    if bool((residual <= AUTO.tol).all() & (leak.amin() >= least)):
         return v
     return solve_checked(source, (conductance,), leak, layout, AUTO)[0]
 

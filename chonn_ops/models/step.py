@@ -503,8 +503,8 @@ class _CHONNStep(Pretrained):
         if self.sets is None:
             if volumes is not None:
                 raise error("volumes", "None without the option `sets`", "FiniteVolumes")
-            found = spacing_and_nodes(shape, self.lengths, self.nodes, spacing, None, nodes)
-            return Geometry(found[0], nodes=found[1])
+            steps, places = spacing_and_nodes(shape, self.lengths, self.nodes, spacing, None, nodes)
+            return Geometry(steps, nodes=places)
         count = check_volumes(volumes, self.axes, spacing, nodes)
         if shape[1] != count:
             raise error("x", f"{count} nodes, as `volumes`", shape[1])

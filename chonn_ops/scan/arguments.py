@@ -29,8 +29,8 @@ class Inputs(NamedTuple):
 
     def to(self, dtype: torch.dtype) -> Inputs:
         """The tensors in a dtype."""
-        given: Any = (None if x is None else x.to(dtype) for x in self)
-        return Inputs(*given)
+        converted: Any = (None if x is None else x.to(dtype) for x in self)
+        return Inputs(*converted)
 
 
 class Modes(NamedTuple):

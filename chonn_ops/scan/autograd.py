@@ -76,8 +76,8 @@ class _Scan(torch.autograd.Function):
             grad_y = torch.zeros_like(inputs[0])
         differentiable = needs_graph(grad_y, grad_state, *inputs)
         gradients = _ScanBackward.apply if differentiable else partial(_run, _BACKWARD)
-        found: Any = gradients(grad_y, grad_state, checkpoints, *inputs, *modes[:6])
-        present = (None if x is None else grad for grad, x in zip(found, inputs, strict=True))
+        every: Any = gradients(grad_y, grad_state, checkpoints, *inputs, *modes[:6])
+        present = (None if x is None else grad for grad, x in zip(every, inputs, strict=True))
         return *present, *[None] * len(modes)
 
     @staticmethod
@@ -115,10 +115,10 @@ class _ScanBackward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        with at_lower_levels(*ctx.saved_tensors[:9]) as given:
+        with at_lower_levels(*ctx.saved_tensors[:9]) as saved:
             function = partial(derivatives.gradients, ctx.modes)
-            found = push(function, given, (*tangents[:2], *tangents[3:10]))
-        return tuple(None if x is None else y for y, x in zip(found, given[2:], strict=True))
+            changes = push(function, saved, (*tangents[:2], *tangents[3:10]))
+        return tuple(None if x is None else y for y, x in zip(changes, saved[2:], strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:

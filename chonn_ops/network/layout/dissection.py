@@ -270,19 +270,19 @@ def coordinates_of(ends: Array, num_nodes: int) -> list[Array]:
             farthest = int(np.minimum.reduce(distances).argmax())
             distances.append(_distances(*graph, farthest))
         distances = _places(np.stack(distances, 1))
-        found = [_distances(*graph, 0, depth_first=True)]
+        coordinates = [_distances(*graph, 0, depth_first=True)]
     else:
         import pymetis  # pyright: ignore[reportMissingImports]
 
         # Parts are numbered by halves, and so are the halves' parts.
         parts = 1 << max(num_nodes // (16 * LEAF), 1).bit_length()
         rows = pymetis.CSRAdjacency(*(x.astype(pymetis.zero_copy_dtype()) for x in (at, end)))
-        found = [np.array(pymetis.part_graph(parts, rows, recursive=True)[1])]
+        coordinates = [np.array(pymetis.part_graph(parts, rows, recursive=True)[1])]
     for x in distances:
         for _ in range(_SMOOTHINGS):
             x = (x + np.bincount(start, x[end], num_nodes) / np.maximum(degree, 1)) / 2
-        found.append(x)
-    return found
+        coordinates.append(x)
+    return coordinates
 
 
 def _places(distances: Array) -> list[Array]:

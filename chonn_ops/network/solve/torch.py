@@ -240,8 +240,8 @@ class Multigrid:
         coarse = _restrict(r, halved)
         more = self._cycle(coarse if last else coarse.clone(), index + 1)
         if not last:
-            left = self._levels[index + 1][0].subtract_currents(coarse, more)
-            more = more + self._cycle(left, index + 1)
+            residual = self._levels[index + 1][0].subtract_currents(coarse, more)
+            more = more + self._cycle(residual, index + 1)
         step = torch.where(level.inverse > 0, _prolong(more, halved, r.shape), 0)
         level.subtract_currents(r, step)
         return v.add_(step).add_(level.smooth(r, update=False))
@@ -253,12 +253,12 @@ def lead_of_axes(level: Level) -> Tensor:
     Halving an axis halves its conductances and doubles those of the other axes, a factor of 4. The
     smoother is effective only along axes that conduct about as well as the best one.
     """
-    found = []
+    strengths = []
     for g in (g.flatten(1) for g in level.edges):
         edges = (g > 0).sum(1)
         mean = torch.where(g > 0, g.log2(), 0).sum(1) / edges
-        found.append(torch.where(edges > 0, mean, -math.inf))
-    strength = torch.stack(found, 1)
+        strengths.append(torch.where(edges > 0, mean, -math.inf))
+    strength = torch.stack(strengths, 1)
     lead = (strength - strength.amin(1, keepdim=True)).nan_to_num(nan=0) / 2
     return lead.clamp(max=_MOST_LEAD).round().int()
 
@@ -388,9 +388,9 @@ def _solve_lines(
     s = source * (leak + conductance + before > 0)
     v = _eliminate_lines(s, conductance, leak)
     current = conductance * (v.roll(-1, 1) - v)
-    left = torch.linalg.vector_norm(s - leak * v + current - current.roll(1, 1), dim=1)
+    residual = torch.linalg.vector_norm(s - leak * v + current - current.roll(1, 1), dim=1)
     norm = torch.linalg.vector_norm(s, dim=1)
-    return v, torch.zeros_like(norm, dtype=torch.int32), left / torch.where(norm > 0, norm, 1)
+    return v, torch.zeros_like(norm, dtype=torch.int32), residual / torch.where(norm > 0, norm, 1)
 
 
 def _unit(values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
