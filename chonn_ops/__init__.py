@@ -14,7 +14,7 @@ from chonn_ops.inspect import read_circuits, to_netlist
 from chonn_ops.models import *  # noqa: F403 - `__all__` of these two is a part of ours
 from chonn_ops.network import *  # noqa: F403
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
-from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
+from chonn_ops.scan import kirchhoff_scan, scan_field
 
 __version__ = "0.1.0"
 
@@ -30,7 +30,6 @@ __all__ = [
     "Periodic",
     "Robin",
     "Scan",
-    "available_backends",
     "decompositions",
     "inverse",
     "kirchhoff_scan",

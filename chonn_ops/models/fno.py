@@ -21,7 +21,7 @@ from chonn_ops._dtypes import at_least_float32
 from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.models.trunks import NETWORKS, check_trunk
+from chonn_ops.models.trunks import NETWORKS, check_ckb
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, Factory
@@ -139,7 +139,7 @@ class CHONNFNO(Pretrained):
         dims = len(modes)
         for axis, count in enumerate(modes, 1):
             check_integer(1, **{"modes" if dims == 1 else f"modes{axis}": count})
-        check_trunk(ckb, boundary=boundary, nodes=nodes, downsample=downsample)
+        check_ckb(ckb, boundary=boundary, nodes=nodes, downsample=downsample)
         self.spatial_dims, self.box = dims, box
         self.in_channels = initial_step * num_channels if in_channels is None else in_channels
         check_integer(1, in_channels=self.in_channels)

@@ -245,7 +245,7 @@ class Identification:
         model = self.model
         if "carry" not in model.parts:
             return False
-        model._has(model.parts, {"smooth"}, self.rings)
+        model._set_parts(model.parts, {"smooth"}, self.rings)
         return float(self._frame_error().square().mean()) < squares
 
     def _candidates(self) -> list[tuple[set[str], Tensor | None]]:
@@ -283,7 +283,7 @@ class Identification:
         """Nothing but diffusion, and walls near by at the potentials beside them."""
         model, unit, volumes = self.model, self.model.unit, self.where.volumes
         step = min(self.steps) if volumes is None else volumes.volume.mean() ** (1 / model.axes)
-        model._has(set(PARTS), forms, self.rings)
+        model._set_parts(set(PARTS), forms, self.rings)
         for p in model.last.parameters():
             p.zero_()
         row = torch.zeros_like(self.absent)
@@ -360,7 +360,7 @@ class Identification:
             carry[:, 0] = carry.diagonal(dim1=1, dim2=2)[:] = True
         self._set(torch.where(kept, self._row(), self.absent))
         parts = {part for part, name in PARTS.items() if masks[name].any()}
-        model._has(parts, model.forms, self.rings)
+        model._set_parts(parts, model.forms, self.rings)
 
     def _fit_form(self, moves: Tensor | None) -> float:
         """Find the numbers of one form; the mean square of the error of next frames. Rates at
@@ -380,7 +380,7 @@ class Identification:
         if not model.parts or after > 2 * squares + LITTLE:
             # All terms stay where none explains much, so that something learns, and where those
             # that seemed to explain nothing did, beyond the first order.
-            model._has(parts, model.forms, self.rings)
+            model._set_parts(parts, model.forms, self.rings)
             self._set(row)
             return squares
         for _ in range(ROUNDS):

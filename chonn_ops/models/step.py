@@ -134,7 +134,7 @@ class _CHONNStep(Pretrained):
         for name, value in (("low", -4.0), ("high", 4.0), ("positive", 0.0)):
             self.register_buffer(name, torch.full((Z,), value, **factory))
         self.register_buffer("found", torch.ones(len(PARTS) + len(FORMS) + axes, **factory))
-        self._has(set(PARTS), set(), [word == "periodic" for word in self.boundary])
+        self._set_parts(set(PARTS), set(), [word == "periodic" for word in self.boundary])
         self.register_load_state_dict_post_hook(_after_loading)
 
     def stated(self) -> Mapping[str, Any]:
@@ -143,7 +143,7 @@ class _CHONNStep(Pretrained):
         stated = {"lengths": self.lengths, "substeps": self.substeps, "nodes": nodes}
         return {**stated, "sets": self.sets}
 
-    def _has(self, parts: set[str], forms: set[str], rings: Sequence[bool]) -> None:
+    def _set_parts(self, parts: set[str], forms: set[str], rings: Sequence[bool]) -> None:
         """Set which parts are there, in which forms, and which axes are periodic. Other parts do
         not learn. Nothing is carried on meshes."""
         parts = parts if self.sets is None else parts - {"carry"}
@@ -654,7 +654,7 @@ def _after_loading(model: _CHONNStep, _keys: Any) -> None:
     if not model.found.is_meta:
         present = iter(model.found.bool().tolist())
         parts, forms = ({name for name in names if next(present)} for names in (PARTS, FORMS))
-        model._has(parts, forms, list(present))
+        model._set_parts(parts, forms, list(present))
 
 
 def _count(fastest: float, limit: float) -> int:

@@ -15,7 +15,7 @@ OF_HEAD = {"lengths": 1.0, "boundary": "robin", "inner": "robin", "nodes": "cent
 OF_BLOCKS = {"stages": ("encoder4", "bottleneck", "decoder4"), "downsample": 1}
 
 
-def check_trunk(ckb: CKBOptions | None, **arguments: Any) -> None:
+def check_ckb(ckb: CKBOptions | None, **arguments: Any) -> None:
     """Check `ckb` and the arguments beside; ValueError for another type, for blocks of networks and
     for what has no effect."""
     if ckb is not None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from chonn_ops.boundary import Condition
 from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.models.trunks import NETWORKS, OF_BLOCKS, check_trunk
+from chonn_ops.models.trunks import NETWORKS, OF_BLOCKS, check_ckb
 from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.geometry import Nodes
@@ -63,7 +63,7 @@ class CHONNUNet(Pretrained):
         if unknown:
             raise error("stages", f"names out of {STAGES}", unknown)
         head = {"lengths": lengths, "boundary": boundary, "inner": inner, "nodes": nodes}
-        check_trunk(ckb, **head, stages=tuple(stages))
+        check_ckb(ckb, **head, stages=tuple(stages))
         dims, self.in_channels = self.spatial_dims, in_channels
         factory: Factory = {"device": device, "dtype": dtype}
         self.network: Any = None

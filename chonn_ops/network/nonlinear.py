@@ -842,7 +842,9 @@ class NonlinearCircuit:
             raise RuntimeError(_message(failed, worst, tol, max_steps))
         lost = (failed | worst.isnan()).reshape(len(v), *[1] * (v.dim() - 2), v.shape[-1])
         v = torch.where(lost, math.nan, v).to(source.dtype)
-        return v, NetworkInfo(steps, worst, "newton", "elements have laws: a linear circuit a step")
+        return v, NetworkInfo(
+            steps, worst, "newton", "Newton's method: each step solves one linear circuit"
+        )
 
     def _system(
         self, source: Tensor, options: tuple[float, int, str]

@@ -32,7 +32,7 @@ def drawn(axes, channels=1, parts=PARTS, size=0.3, seed=0, forms=(), **options):
             p.add_(size * torch.randn(p.shape, generator=generator(seed)))
         model.distance.mul_(0.1)
         model.diffusivity.mul_(0.1).add_(0.6)
-        model._has(set(parts), set(forms), model.rings)
+        model._set_parts(set(parts), set(forms), model.rings)
     return model
 
 
@@ -300,7 +300,7 @@ def test_rates_of_edges_that_cross_cells_are_compared_by_means_of_blocks(cells, 
     model = CHONNStep1d(1, boundary="periodic").double()
     start = Identification(model, frames.movedim(2, -1), model.geometry((1, 64), None, None, None))
     assert start.block == size
-    model._has({"carry"}, set(), [True])
+    model._set_parts({"carry"}, set(), [True])
     model.carry[0, 0, 0, 0] = cells / 64 / SPEED
     error = start._rate_error()
     assert error().square().mean() < 0.03
@@ -373,7 +373,7 @@ def test_a_wave_that_crosses_hundreds_of_cells_a_step_is_not_slowed_down():
     model = CHONNStep1d(1, boundary="periodic")
     with torch.no_grad():
         model.carry[0, 0, 0, 0] = 0.5 / SPEED
-        model._has({"carry"}, set(), model.rings)
+        model._set_parts({"carry"}, set(), model.rings)
         x = smooth(1, 1, 400).float()
         torch.testing.assert_close(model(x), x.roll(200, -1), rtol=0, atol=0.02)
 
@@ -429,7 +429,7 @@ def of_mesh(model, names):
     with torch.no_grad():
         for name, p in (*other.named_parameters(), *other.named_buffers()):
             p.copy_(numbers[name].view_as(p))
-    other._has(model.parts, model.forms, model.rings)
+    other._set_parts(model.parts, model.forms, model.rings)
     return other
 
 
