@@ -32,6 +32,7 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges, face_area, spacings
 from chonn_ops.network.discretise.steps import companion
+from chonn_ops.network.discretise.tensors import times
 from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.network.layout import Grid
 from chonn_ops.network.solve.methods import AUTO
@@ -288,7 +289,7 @@ class _CHONNStep(Pretrained):
     def _drift(self, z: Tensor, weights: Sequence[Tensor], steps: Sequence[float]) -> Tensor:
         """Change of what is carried, by differences of the fourth order."""
         whole = self._whole(z, steps)
-        moved = [_times(self._matrix(whole, w), self._slope(z, k)) for k, w in enumerate(weights)]
+        moved = [times(self._matrix(whole, w), self._slope(z, k)) for k, w in enumerate(weights)]
         return -torch.stack(moved).sum(0)
 
     def _carry(self, z: Tensor, time: float, steps: Sequence[float]) -> Tensor:
@@ -351,7 +352,7 @@ class _CHONNStep(Pretrained):
         """Change of what is carried in a step: that by the fluxes at its middle."""
         slopes = self._slopes(z)
         if "mass" in self.forms:  # to the middle by slopes alone (MUSCL-Hancock)
-            moves = [_times(self._matrix(z, w), s) for w, s in zip(weights, slopes, strict=True)]
+            moves = [times(self._matrix(z, w), s) for w, s in zip(weights, slopes, strict=True)]
             middle = z - sum(moves[1:], moves[0]) / 2
             return self._fluxes(middle, slopes, weights)
         middle = z + self._fluxes(z, slopes, weights) / 2
@@ -381,10 +382,10 @@ class _CHONNStep(Pretrained):
         for axis, (w, slope) in enumerate(zip(weights, slopes, strict=True)):
             front, back = z + slope / 2, self._beside(z - slope / 2, axis, 1)
             matrix, jump = self._matrix((front + back) / 2, w), back - front
-            flow = _times(matrix, jump)
+            flow = times(matrix, jump)
             spread = self._fastest(matrix)[..., None] * jump
             ahead, behind = (flow + spread) / 2, (flow - spread) / 2
-            within = _times(self._matrix(z, w), slope)
+            within = times(self._matrix(z, w), slope)
             change = change - within - behind - ahead.roll(1, axis + 1)
         return change
 
@@ -660,14 +661,6 @@ def _after_loading(model: _CHONNStep, _keys: Any) -> None:
 def _count(fastest: float, limit: float) -> int:
     """Steps in which no wave crosses more than so many cells, but at most `MOST`."""
     return math.ceil(min(max(fastest / limit, 1.0), MOST)) if fastest == fastest else MOST
-
-
-def _times(matrix: Tensor, x: Tensor) -> Tensor:
-    """Products of matrices (..., R, R) and vectors (..., R), column by column: sums over an axis of
-    three numbers take eight times as long."""
-    columns = zip(matrix.unbind(-1), x.unbind(-1), strict=True)
-    first, *others = (column * y[..., None] for column, y in columns)
-    return sum(others, first)
 
 
 class CHONNStep1d(_CHONNStep):

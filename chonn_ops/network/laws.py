@@ -52,11 +52,16 @@ def _check(least: float, **numbers: Number) -> None:
             raise error(name, f"a number > {least:g}, or a Tensor", repr(value))
 
 
-class Ohm:
-    """i = k d: a resistor."""
+class _Known:
+    """A law that its method `tangent` computes with its slope."""
 
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
-        return k * drop
+        law: Any = self
+        return law.tangent(drop, k)[0]
+
+
+class Ohm(_Known):
+    """i = k d: a resistor."""
 
     def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return k * drop, k
@@ -100,7 +105,7 @@ class Power:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Forchheimer:
+class Forchheimer(_Known):
     r""":math:`i / k + \beta |i| i = d`: Darcy's law with the inertia of fast flow.
 
     Parameters
@@ -114,17 +119,13 @@ class Forchheimer:
     def __post_init__(self) -> None:
         _check(-1e-300, beta=self.beta)
 
-    def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
-        inertia = 4 * self.beta * k * (k * drop).abs()
-        return 2 * k * drop / (1 + (1 + inertia).sqrt())
-
     def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         root = (1 + 4 * self.beta * k * (k * drop).abs()).sqrt()
         return 2 * k * drop / (1 + root), k / root
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Diode:
+class Diode(_Known):
     r""":math:`i = k (e^{d / (n V_T)} - 1)`: Shockley's diode; k is its saturation current.
 
     Parameters
@@ -138,16 +139,13 @@ class Diode:
     def __post_init__(self) -> None:
         _check(0.0, thermal=self.thermal)
 
-    def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
-        return k * torch.expm1(drop / self.thermal)
-
     def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         i = k * torch.expm1(drop / self.thermal)
         return i, (i + k) / self.thermal
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sinh:
+class Sinh(_Known):
     r""":math:`i = k V \sinh(d / V)`: charge in an electrolyte (Poisson and Boltzmann).
 
     Parameters
@@ -161,27 +159,21 @@ class Sinh:
     def __post_init__(self) -> None:
         _check(0.0, scale=self.scale)
 
-    def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
-        return k * self.scale * torch.sinh(drop / self.scale)
-
     def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         x = drop / self.scale
         return k * self.scale * torch.sinh(x), k * torch.cosh(x)
 
 
-class Radiation:
+class Radiation(_Known):
     r""":math:`i = k |v|^3 v`: heat that a surface of temperature v radiates, as the law of leaks.
 
     k is :math:`\epsilon \sigma`. What surroundings of temperature :math:`v_0` send back is a source
     :math:`k v_0^4`.
     """
 
-    def __call__(self, v: Tensor, k: Tensor) -> Tensor:
-        return k * v * v.abs() ** 3
-
-    def tangent(self, v: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        slope = k * v.abs() ** 3
-        return slope * v, 4 * slope
+    def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        slope = k * drop.abs() ** 3
+        return slope * drop, 4 * slope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -54,6 +54,7 @@ from chonn_ops.checks import (
     error,
 )
 from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo
+from chonn_ops.network.discretise.tensors import times
 from chonn_ops.network.laws import Law, Ohm, split, tangent_of
 from chonn_ops.network.layout import Grid, pad
 from chonn_ops.network.layout.graph import Graph
@@ -177,10 +178,7 @@ class _Elements(NamedTuple):
 
     def to_nodes(self, field: Tensor, like: Tensor) -> Tensor:
         """Numbers of elements to ground as a field of all nodes."""
-        if self.place is None:
-            return field
-        axis, index = self.place
-        return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
+        return _of_all(self.place, field, like)
 
     def moved(
         self,
@@ -276,7 +274,7 @@ class _Cells(_Elements):
         return x.norm(dim=-1)
 
     def times(self, G: Tensor, drop: Tensor) -> Tensor:
-        return (G * drop[..., None, :]).sum(-1)
+        return times(G, drop)
 
     def mean(self, G: Tensor) -> Tensor:
         return G.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -438,6 +436,14 @@ class _System(NamedTuple):
         return solve_network(source, network, check=derivative)[0]
 
 
+def _of_all(place: tuple[int, int] | None, field: Tensor, like: Tensor) -> Tensor:
+    """A field of all nodes, 0 but at an index of an axis."""
+    if place is None:
+        return field
+    axis, index = place
+    return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
+
+
 def _length(x: Tensor) -> Tensor:
     """Of vectors, 1 where that is 0, with derivatives."""
     square = x.square().sum(-1)
@@ -466,70 +472,46 @@ class _Points(NamedTuple):
     far its drop is behind that of the potentials."""
 
     v: Tensor
-    x: list[Tensor]
-    y: list[Tensor]
-    G: list[Tensor]
-    behind: list[Tensor]
+    of: list[tuple[Tensor, ...]]
 
-    def rows(self, some: Tensor) -> _Points:
-        return _Points(self.v[some], *([field[some] for field in fields] for fields in self[1:]))
+    def each(self, function: Callable[..., Tensor], *others: _Points) -> _Points:
+        """A function of each field."""
+        rows = zip(self.of, *(x.of for x in others), strict=True)
+        v = function(self.v, *(x.v for x in others))
+        return _Points(v, [tuple(map(function, *row)) for row in rows])
 
     def errors(self, system: _System, tol: float) -> tuple[Tensor, Tensor]:
         """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
         leaves over at nodes."""
-        each = list(zip(system.elements, self.x, self.y, self.behind, strict=True))
-        currents = [x if e.inverse else y for e, x, y, _ in each]
+        each = list(zip(system.elements, self.of, strict=True))
+        currents = [x if e.inverse else y for e, (x, y, *_) in each]
         residual = system.source - system.outflow(currents)
         if system.held is not None:
             residual = torch.where(system.held, 0, residual)
-        sizes = [e.size(i) for (e, *_), i in zip(each, currents, strict=True)]
+        sizes = [e.size(i) for (e, _), i in zip(each, currents, strict=True)]
         size = system.outflow(sizes, sizes=True).add_(system.source.abs())
         worst = _relative(residual, size, tol)
         if not bool((worst <= tol).any()):  # the rest cannot change that
             return worst, residual
         ends = system.layout.sums_of_ends(self.v.abs())
-        for e, x, y, m in each:
+        for e, (x, y, _, behind) in each:
             if not isinstance(e.law, Ohm):
                 drop = e.size(y if e.inverse else x)
                 size = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
-                worst = worst.maximum(_relative(e.size(m), drop.add_(size), tol))
+                worst = worst.maximum(_relative(e.size(behind), drop.add_(size), tol))
         return worst, residual
 
     def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
         """One step of Newton's method in wave variables, with `_LIMITS`."""
-        dv = system.solve(residual - system.tangent_outflow(self.G, self.behind), self.G)
-        return self.moved(system, dv, lambda: system.around(self.G, limits[0]), limits)
-
-    def moved(
-        self,
-        system: _System,
-        dv: Tensor,
-        impedances: Callable[[], list[Tensor]],
-        limits: Sequence[Any],
-    ) -> _Points:
-        """The points of elements if potentials change by dv."""
-        R: list[Tensor] = []
-
-        def impedance(i: int) -> Tensor:
-            R.extend(() if R else impedances())
-            return R[i]
-
-        each = zip(system.elements, zip(*self[1:], strict=True), system.fields(dv), strict=True)
+        _, _, G, behind = zip(*self.of, strict=True)
+        dv = system.solve(residual - system.tangent_outflow(G, behind), G)
+        seen = cache(lambda: system.around(G, limits[0]))  # which most steps do not need
+        each = zip(system.elements, self.of, system.fields(dv), strict=True)
         new = [
-            e.moved(point, drop, partial(impedance, i), limits)
+            e.moved(point, drop, lambda i=i: seen()[i], limits)
             for i, (e, point, drop) in enumerate(each)
         ]
-        return _Points(self.v + dv, *map(list, zip(*new, strict=True)))
-
-    def unless(self, done: Tensor, before: _Points) -> _Points:
-        """These of the networks that are not done, and of others those before."""
-
-        def chosen(now: Any, then: Any) -> Any:
-            if isinstance(now, list):
-                return list(map(chosen, now, then))
-            return torch.where(_of_networks(done, now), then, now)
-
-        return _Points(*map(chosen, self, before))
+        return _Points(self.v + dv, new)
 
 
 def _first(system: _System, start: Tensor | None) -> _Points:
@@ -538,13 +520,16 @@ def _first(system: _System, start: Tensor | None) -> _Points:
     v: Tensor = torch.zeros_like(system.source) if start is None else start
     if system.held is not None:
         v = torch.where(system.held, system.value, v)
-    each = zip(system.elements, system.drops(v), strict=True)
-    points = _Points(v, *map(list, zip(*(e.first(d) for e, d in each), strict=True)))
-    if start is None:
-        return points
-    # Seen from a rest of the circuit that is a source of voltage, elements have these drops.
-    rest = [e.mean(g) * _STEEPEST**0.5 for e, g in zip(system.elements, points.G, strict=True)]
-    return points.moved(system, 0 * v, lambda: rest, (1.0, _STEEPEST, 1.0, 0.0))
+    each = list(zip(system.elements, system.drops(v), strict=True))
+    points = [e.first(drop) for e, drop in each]
+    if start is not None:
+        # Seen from a rest of the circuit that is a source of voltage, elements have these drops.
+        limits = (1.0, _STEEPEST, 1.0, 0.0)
+        points = [
+            e.moved(p, 0 * drop, partial(torch.mul, e.mean(p[2]), _STEEPEST**0.5), limits)
+            for (e, drop), p in zip(each, points, strict=True)
+        ]
+    return _Points(v, points)
 
 
 def _newton(
@@ -556,7 +541,7 @@ def _newton(
     points, source = _first(system, start), system.source
     # Networks that are done leave the batch, unless tensors of laws may belong to some.
     leave = all(e.loose for e in system.elements)
-    v, x = torch.empty_like(source), [torch.empty_like(a) for a in points.x]
+    v, x = torch.empty_like(source), [torch.empty_like(p[0]) for p in points.of]
     worst = torch.empty_like(_largest(source))
     steps, bad = torch.zeros_like(worst, dtype=torch.int32), torch.zeros_like(worst) != 0
     live = torch.arange(len(source), device=source.device)
@@ -570,19 +555,21 @@ def _newton(
             now = torch.where(bad, math.nan, now.nan_to_num(math.inf))
             worst[which], lost = now[over], ~(now <= tol)
             # Networks that are not solved have no gradient, and slopes that are finite.
-            for result, field in zip((v, *x), (points.v, *points.x), strict=True):
+            for result, field in zip((v, *x), (points.v, *(p[0] for p in points.of)), strict=True):
                 result[which] = torch.where(_of_networks(lost, field), 0, field)[over]
             if bool(over.all()):
                 break
             live, now, bad, done, residual = (a[keep] for a in (live, now, bad, done, residual))
-            system, points = system.rows(keep), points.rows(keep)
+            system, points = system.rows(keep), points.each(lambda x, some=keep: x[some])
         steps[live] += (~done).int()
         limits: Sequence[Any] = _LIMITS
         if step >= _PATIENCE:
             pairs = zip(_LATE, _LIMITS, strict=True)
             limits = [torch.where(now > _NEAR, *pair).to(now) for pair in pairs]
         new = points.step(system, residual, (*limits, _SHORT * _largest(points.v)))
-        points = new.unless(done, points) if bool(done.any()) else new
+        if bool(done.any()):
+            new = new.each(lambda x, y, at=done: torch.where(_of_networks(at, x), y, x), points)
+        points = new
     return v, x, worst.reshape(len(v), -1), steps.reshape(len(v), -1)
 
 
@@ -590,8 +577,9 @@ class _Spec(NamedTuple):
     """What a system is made of beside tensors that have derivatives."""
 
     layout: Grid | Graph
-    # What makes the law of tensors, how many these are, and what `_Elements` has before tensors.
-    kinds: list[tuple[Callable[[Sequence[Tensor]], Law], int, tuple[Any, ...]]]
+    # The class of elements, what makes their law of tensors, how many these are, and what
+    # `_Elements` has before tensors.
+    kinds: list[tuple[type[_Elements], Callable[[Sequence[Tensor]], Law], int, tuple[Any, ...]]]
     held: Tensor | None
     options: tuple[Any, ...]
 
@@ -600,9 +588,8 @@ class _Spec(NamedTuple):
         and the tensors of the law."""
         source, value, *rest = tensors
         elements: list[_Elements] = []
-        for make, count, options in self.kinds:
+        for kind, make, count, options in self.kinds:
             law, fields, rest = make(rest[5 : 5 + count]), rest[:5], rest[5 + count :]
-            kind = _Elements if options[2] is None or isinstance(options[2], tuple) else _Cells
             elements.append(kind._make((law, *options, not count, *fields)))
         return _System(self.layout, elements, source, self.held, value, self.options)
 
@@ -651,11 +638,11 @@ class _Potentials(torch.autograd.Function):
         ctx.mark_non_differentiable(worst, steps)
         ctx.save_for_backward(*tensors, v, *x)
         ctx.save_for_forward(*tensors, v, *x)
-        ctx.count = len(tensors)
+        ctx.parts = slice(len(tensors)), len(tensors), slice(len(tensors) + 1, None)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        tensors, v, x = _parted(ctx.saved_tensors, ctx.count)
+        tensors, v, x = map(ctx.saved_tensors.__getitem__, ctx.parts)
         system, slopes, equations = ctx.spec.linearised(tensors, v, x)
         each = zip(system.elements, slopes, grads[3:], strict=True)
         of_points = [e.times(g, grad) if e.inverse else grad for e, g, grad in each]
@@ -671,7 +658,7 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> tuple[Any, ...]:
         with at_lower_levels(*ctx.saved_tensors) as saved:
-            tensors, v, x = _parted(saved, ctx.count)
+            tensors, v, x = map(saved.__getitem__, ctx.parts)
             system, slopes, equations = ctx.spec.linearised(tensors, v, x)
             pairs = zip(tensors, changes[2:], strict=True)
             tangents = tuple(torch.zeros_like(a) if b is None else b for a, b in pairs)
@@ -687,10 +674,6 @@ class _Potentials(torch.autograd.Function):
             parts = zip(system.elements, slopes, of_elements, system.fields(dv), strict=True)
             points = (e.times(g, m + d) if e.inverse else m + d for e, g, m, d in parts)
             return (dv, None, None, *points)
-
-
-def _parted(saved: Sequence[Any], count: int) -> tuple[list[Tensor], Tensor, list[Tensor]]:
-    return list(saved[:count]), saved[count], list(saved[count + 1 :])
 
 
 class NonlinearCircuit:
@@ -864,6 +847,7 @@ class NonlinearCircuit:
             *numbers: Any,
             place: Any = None,
             some: bool = False,
+            kind: type[_Elements] = _Elements,
         ) -> None:
             tensors, make = split(law)
             # An element of conductance 0 has a derivative, but `some` entries are no element.
@@ -871,7 +855,7 @@ class NonlinearCircuit:
             exists = (exists if axis is None else ones[axis] != 0).to(k)
             inverse = bool(getattr(law, "inverse", False))
             unit = not any(isinstance(x, Tensor) or x != 1 for x in numbers[:2])
-            kinds.append((make, len(tensors), (inverse, axis, place, unit)))
+            kinds.append((kind, make, len(tensors), (inverse, axis, place, unit)))
             five = [torch.as_tensor(x, device=leak.device) for x in (exists, k, *numbers)]
             fields.extend(widened(x) for x in (*five, *tensors))
 
@@ -888,7 +872,7 @@ class NonlinearCircuit:
         for mesh, k in cells:
             layout = mesh._sides[0]
             sizes = mesh._elements[1].to(leak.device)[:, None]
-            add(self.edges, k, None, 1.0, sizes, 0.0, place=mesh)
+            add(self.edges, k, None, 1.0, sizes, 0.0, place=mesh, kind=_Cells)
         for axis, g in enumerate([] if cells else layout.edges(circuit.conductance)):
             if not isinstance(self.edges, Ohm):
                 check_not_negative("conductance of an edge with a law", g)
@@ -899,14 +883,9 @@ class NonlinearCircuit:
             numbers = length, area, value
             of_wall: Any = {"place": place, "some": place is None}
             add(self.edges, widened(g) * length / area, None, *numbers, **of_wall)
-            axis, index = place or (0, 0)
-            after = leak.shape[axis + 1] - 1 - index
-            parts: Any = (
-                x if x is None or place is None else pad(x, axis, index, after) for x in (g, to)
-            )
-            g, to = parts
-            wall = None if wall is None else wall - g
-            current = current if current is None or to is None else current - to
+            wall = None if wall is None else wall - _of_all(place, g, leak)
+            if current is not None and to is not None:
+                current = current - _of_all(place, to, leak)
         if wall is not None and circuit.wall is not None:
             leak = leak - circuit.wall
             rounding = 16 * torch.finfo(wall.dtype).eps * circuit.wall

@@ -64,6 +64,14 @@ def lattice(
     return Graph(ends, rows * columns, positions), edge
 
 
+def times(matrix: Tensor, x: Tensor) -> Tensor:
+    """Products of matrices (..., R, R) and vectors (..., R), column by column: sums over an axis of
+    three numbers take eight times as long."""
+    columns = zip(matrix.unbind(-1), x.unbind(-1), strict=True)
+    first, *others = (column * y[..., None] for column, y in columns)
+    return sum(others, first)
+
+
 def tensor_diffusion(
     conductivity: Tensor, spacing: Widths, boundary: Boundary, absorption: Tensor | float
 ) -> Circuit:
