@@ -6,6 +6,7 @@
 #ifndef CHONN_KERNEL_H
 #define CHONN_KERNEL_H
 
+#include <math.h>
 #include <stdint.h>
 
 #if REAL_BYTES == 4
@@ -23,6 +24,14 @@ static inline int thread_number(void) { return omp_get_thread_num(); }
 #else
 static inline int thread_number(void) { return 0; }
 #endif
+
+/* n such that a magnitude is near 2^n, and 2^n and 2^-n are finite; 0 where there is none. */
+static inline int exponent_of(REAL value) {
+    const int most = sizeof(REAL) == 4 ? 126 : 1022;
+    int exponent = 0;
+    if (value > 0 && isfinite(value)) frexp((double)value, &exponent);
+    return exponent > most ? most : exponent < -most ? -most : exponent;
+}
 
 /* Inner loops must be inlined: a call would spill every vector register to memory. */
 #define INLINE static inline __attribute__((always_inline))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import Condition, Neumann, Robin
 from chonn_ops.checks import as_field, error
+from chonn_ops.files import finite
 from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.laws import Law
@@ -278,11 +278,7 @@ def _quantiles(values: Tensor) -> list[float | None]:
     """Minimum, quartiles and maximum."""
     ordered = values.detach().double().flatten().sort().values
     last = len(ordered) - 1
-    return [_finite(ordered[round(part * last / 4)].item()) for part in range(5)]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return [finite(ordered[round(part * last / 4)].item()) for part in range(5)]
 
 
 def _network_numbers(
@@ -308,15 +304,15 @@ def _network_numbers(
         walls = _walls(cell, solved)
         for c, entry in enumerate(each):
             entry["by_axis"] = [_quantiles(k[..., c][exists]) for k in solved.conductivity]
-            entry["ground"] = _finite((scale * offset)[c].item())
-            entry["face_mean"] = _finite(cell.face_mean(v.real.dtype)[c].item())
-            entry["walls"] = [wall | {key: _finite(x[c].item()) for key, x in numbers.items()}
+            entry["ground"] = finite((scale * offset)[c].item())
+            entry["face_mean"] = finite(cell.face_mean(v.real.dtype)[c].item())
+            entry["walls"] = [wall | {key: finite(x[c].item()) for key, x in numbers.items()}
                               for wall, numbers in walls]  # fmt: skip
     else:
         to_ground = _per_network(solved.ground_power())
         power = to_ground + sum(_per_network(heat) for _, _, heat in solved.edges())
         for c, entry in enumerate(each):
-            entry["dissipated_power"] = _finite(power[c].item())
+            entry["dissipated_power"] = finite(power[c].item())
             entry["leak_share"] = (to_ground[c] / power[c]).item() if power[c] > 0 else None
     # Real and imaginary parts of a complex potential are two values of one field.
     parts = torch.view_as_real(v).movedim(-1, -2) if v.is_complex() else v

@@ -464,10 +464,8 @@ class _CHONNStep(Pretrained):
             The last `history` frames, or more of which these count, the oldest first.
         dt : float
             Time to the next frame, in the frames of the training data.
-        spacing : float or sequence of float, one an axis, optional
-            Distance of the points, in the unit of `lengths`. Default: the points fill `lengths`.
-        nodes : {"centres", "left", "corners"} or pairs of float, optional
-            Where the points lie, see `chonn_ops.Network`. Default: the option.
+        spacing, nodes : optional
+            As in `CHONNNetwork2d.forward`.
         volumes : FiniteVolumes
             The mesh of a model with the option `sets`.
 

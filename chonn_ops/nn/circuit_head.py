@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -137,17 +137,6 @@ class FaceNetwork(nn.Module):
         for side_a, side_b in zip(s, t, strict=True):
             seen = seen + (side_b - side_a) * (side_b - side_a).abs()
         return self.gain * self.output(F.gelu(seen) - (alike_a + alike_b) / 2)
-
-
-class Elements(NamedTuple):
-    """What the features set of the circuits of a field (B, \\*grid) or of a mesh (B, N)."""
-
-    log_k: list[Tensor]  # of the conductivity along each axis, (B, \\*grid, m)
-    added: Sequence[Tensor]  # to the logarithms of faces' conductivities, as `at_faces`
-    mean: Tensor  # of the conductivities at a face, see `mean_of_ends`; (m,)
-    leak: Tensor  # per unit volume; (m,) or (B, \\*grid, m)
-    source: Tensor  # per unit volume, (B, \\*grid, m)
-    walls: list[Robin]  # the learned ones
 
 
 class CircuitHead(Stated):
@@ -432,13 +421,11 @@ class CircuitHead(Stated):
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
         logs, c, f = self.coefficients(h)
-        real = logs[0].dtype
         added = self.at_faces(h, volumes) if added is None else added
-        elements = Elements(logs, added, self.face_mean(real), c, f, self._learned_walls(real))
         if volumes is not None:
-            circuit, size = self._on_graph(elements, volumes)
+            circuit, size = self._on_graph(logs, c, added, volumes)
         else:
-            circuit, f, size = self._on_grid(elements, spacing, mask, nodes)
+            circuit, f, size = self._on_grid(logs, c, f, added, spacing, mask, nodes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self._number("cell", k.dtype) * size * f / k
 
@@ -452,10 +439,11 @@ class CircuitHead(Stated):
         return MEAN_GAIN * self._number("mean", dtype)
 
     def _on_grid(
-        self, elements: Elements, spacing: Spacing | None, mask: Tensor | None, nodes: Nodes | None
+        self, logs: list[Tensor], c: Tensor, f: Tensor, added: Sequence[Tensor], *geometry: Any
     ) -> tuple[Circuit, Tensor, float]:
         """The circuits; their sources, 0 at missing nodes; and the squared step."""
-        logs, added, mean, c, f, learned = elements
+        (spacing, mask, nodes), real = geometry, logs[0].dtype
+        mean, learned = self.face_mean(real), self._learned_walls(real)
         if isinstance(self._faces, Mapping):
             raise error("boundary", "conditions for the axes of a grid", self._faces)
         steps, lie = spacing_and_nodes(f.shape[:-1], 1.0, self.nodes, spacing, mask, nodes)
@@ -476,9 +464,11 @@ class CircuitHead(Stated):
         circuit = circuit_of(k, edges, leak, steps, faces, **walls)
         return circuit, f, math.prod(steps) ** (2 / self.spatial_dims)
 
-    def _on_graph(self, elements: Elements, volumes: FiniteVolumes) -> tuple[Circuit, Tensor]:
+    def _on_graph(
+        self, logs: list[Tensor], c: Tensor, added: Sequence[Tensor], volumes: FiniteVolumes
+    ) -> tuple[Circuit, Tensor]:
         """The circuits, and the squared step of each node."""
-        logs, added, mean, c, _, learned = elements
+        mean, learned = self.face_mean(logs[0].dtype), self._learned_walls(logs[0].dtype)
         faces = self._faces
         if not isinstance(faces, Mapping):
             if not self._alike:
@@ -506,15 +496,8 @@ class CircuitHead(Stated):
         Parameters
         ----------
         h : Tensor, shape (B, \\*grid, dim)
-        spacing : float or sequence of float, one an axis, optional
-            Distance of the nodes in the unit of the domain. Default: cells are square, and the mean
-            of the domain's lengths is 1.
-        mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
-            Which nodes exist; the output is 0 at the others.
-        nodes : {"centres", "left", "corners"}, optional
-            Where the nodes lie. Default: the option.
-        volumes : FiniteVolumes, optional
-            A mesh instead of a grid and all of the above; \\*grid is N then.
+        spacing, mask, nodes, volumes : optional
+            As in `NetworkCell.forward`. The output is 0 at nodes that do not exist.
 
         Returns
         -------

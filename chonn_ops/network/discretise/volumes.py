@@ -20,6 +20,7 @@ from chonn_ops.checks import (
     check_above,
     check_field,
     check_not_negative,
+    check_shape,
     check_tensor,
     check_unit_interval,
     error,
@@ -401,12 +402,7 @@ def _numbers(
 ) -> Tensor:
     """Finite numbers of at least, or above, `least` as a tensor of this shape."""
     numbers = real_numbers(name, values, torch.float64).double()
-    sizes = tuple(numbers.shape)
-    if len(sizes) != len(shape) or any(
-        wanted != size and isinstance(wanted, int)
-        for wanted, size in zip(shape, sizes, strict=True)
-    ):
-        raise error(name, f"shape ({', '.join(map(str, shape))},)", sizes)
+    check_shape(name, numbers, *shape)
     wrong = ~numbers.isfinite() | (numbers < least) | (above & (numbers == least))
     if wrong.any():
         at = tuple(wrong.nonzero()[0].tolist())

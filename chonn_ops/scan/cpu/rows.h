@@ -81,17 +81,7 @@ static inline struct rows states_at(const struct scan_stream *s, const struct li
         REAL *first = (REAL *)s->at + line->batch * s->batch;
         return (struct rows){first + position[0] * s->position, step};
     }
-    if (is_real(s)) {
-        const REAL *from = (const REAL *)s->at + line->batch * s->batch;
-        for (int t = 0; t < chunk->rows; t++)
-            memcpy(packed + t * N, from + position[t] * s->position, (size_t)N * sizeof(REAL));
-    } else {
-        for (int t = 0; t < chunk->rows; t++) {
-            const uint16_t *from =
-                (const uint16_t *)s->at + line->batch * s->batch + position[t] * s->position;
-            for (int64_t n = 0; n < N; n++) packed[t * N + n] = widen(from[n], s->type);
-        }
-    }
+    pack(s, line->batch, 0, (int)N, chunk, packed, N);
     return (struct rows){packed, N};
 }
 

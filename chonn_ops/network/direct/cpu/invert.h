@@ -92,12 +92,7 @@ static void MODE(invert_regions)(const struct direct_args *a, const struct item 
 }
 
 static int64_t MODE(invert_bytes)(const struct direct_args *a) {
-    const int64_t own = MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
-#if ROWS
-    return own + tiles_invert_bytes(a);
-#else
-    return own;
-#endif
+    return MODE(front_bytes)(a) + MODE(waiting_bytes)(a) + MODE(tiles_bytes)(a);
 }
 
 static void MODE(invert_item)(const struct direct_args *a, const struct item *item, char *workspace) {

@@ -1,6 +1,5 @@
 /* Vectors, items and what is packed into them. */
 #include <float.h>
-#include <math.h>
 #include <string.h>
 
 #include "_kernel.h"
@@ -127,13 +126,9 @@ APART vec scales_of(const struct direct_args *a, const struct item *item, int re
             largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
             wrong[0] += wrong[lane];
         }
-    const int most = sizeof(REAL) == 4 ? 126 : 1022;
     vec scale = {};
     for (int lane = 0; lane < item->width; lane++) {
-        int exponent = 0;
-        if (largest[lane] > 0 && isfinite(largest[lane])) frexp((double)largest[lane], &exponent);
-        exponent = exponent > most ? most : exponent < -most ? -most : exponent;
-        scale[lane] = (REAL)ldexp(1, -exponent);
+        scale[lane] = (REAL)ldexp(1, -exponent_of(largest[lane]));
         status[lane] = wrong[lane] == 0 ? DIRECT_DETERMINED : DIRECT_NOT_FINITE;
     }
     return scale;

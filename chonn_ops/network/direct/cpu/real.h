@@ -184,14 +184,10 @@ APART void part_sizes(const struct direct_args *a, const INTEGER *label, int64_t
         REAL *const most = size + label[p * step] * sizes_apart;
         *most = own > *most ? own : *most;
     }
-    const int most = sizeof(REAL) == 4 ? 126 : 1022;
     for (int64_t p = 0; p < a->nodes; p++) {
         if (label[p * step] != p) continue;
         REAL *const own = size + p * sizes_apart;
-        int exponent = -most;
-        if (*own > 0 && isfinite(*own)) frexp((double)*own, &exponent);
-        exponent = exponent > most ? most : exponent < -most ? -most : exponent;
-        *own = (REAL)ldexp(1, exponent);
+        *own = *own > 0 && isfinite(*own) ? (REAL)ldexp(1, exponent_of(*own)) : TINIEST;
     }
     for (int64_t p = 0; p < a->nodes; p++) {
         const int64_t last = label[p * step];

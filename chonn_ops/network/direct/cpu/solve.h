@@ -1,9 +1,8 @@
 /* Potentials and drops of real networks from their factors.
  *
  * A value is a vector: of one source for every network of the group, or of LANES sources for one
- * network. Sources beyond one vector share what is read of the factors. */
-
-enum { MODE(SOURCES) = 2 }; /* vectors that go together at most */
+ * network. Two vectors of sources that share what is read of the factors took 0.8 to 1.2 times as long
+ * as one after the other (64 x 64 to 512 x 512, 12 x 12 x 12 to 32 x 32 x 32). */
 
 /* Bytes of one value: where rows fill the vectors, fewer sources than three go one by one; pairs never
  * do. */
@@ -45,11 +44,10 @@ static int64_t MODE(tiles_solve_bytes)(const struct direct_args *a) {
 }
 
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
-    const int64_t together = a->sources > 1 && !a->drop[0] ? MODE(SOURCES) : 1;
-    const int64_t swept = a->drop[0] ? 2 : together;
+    const int64_t swept = a->drop[0] ? 2 : 1;
     const int64_t drops = MODE(edges_bytes)(a) + 2 * MODE(values_bytes)(a) + MODE(sums_bytes)(a) +
                           aligned(3 * a->waiting * MODE(value_bytes)(a));
-    const int64_t columns = together + (HALVES > 1 ? HALVES * swept : swept + together);
+    const int64_t columns = 1 + (HALVES > 1 ? HALVES * swept : swept + 1);
     return columns * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
@@ -413,7 +411,7 @@ static void solve_one(const struct direct_args *a, const struct item *item, int6
     if (a->drop[0]) {
         for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
             if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
-        if (label) { /* see `solve_some` */
+        if (label) { /* see `solve_vector` */
             memcpy(drop, x + nodes, (size_t)nodes * sizeof(REAL));
             sweep_down_one(a, shares, drop, t);
             tiles_down(a, item, drop, tiles);
@@ -460,51 +458,36 @@ static void residuals_of(const struct direct_args *a, const struct item *item, i
 }
 #endif
 
-/* Of m vectors of sources; with `drops` of one. */
-INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_args *a,
-                             const struct item *item, int64_t source, vec factor, vec wrong,
-                             char *workspace) {
-    const int swept = drops ? 2 : m;
-    const int64_t nodes = a->nodes, next = nodes * a->channels, bytes = MODE(values_bytes)(a);
+/* Of one vector of sources. */
+INLINE void MODE(solve_vector)(const int drops, const struct direct_args *a, const struct item *item,
+                               int64_t source, vec factor, vec wrong, char *workspace) {
+    const int swept = 1 + drops, width = ROWS ? (int)least(LANES, a->sources - source) : item->width;
+    const int64_t nodes = a->nodes, bytes = MODE(values_bytes)(a);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * nodes;
     const element *grounded = (const element *)a->grounded + item->slot * nodes;
     const portion *over_sum = (const portion *)a->over_sum + item->slot * nodes;
-    /* Sources and potentials in the order of nodes, one vector after the other. Potentials lie where
-     * doubles were. */
-    char *const s = workspace, *const v = s + (m + swept) * bytes;
-    wide *const up = (wide *)(s + m * bytes);
-    wide *const up_front = (wide *)(HALVES > 1 ? s + (m + HALVES * swept) * bytes : v + m * bytes);
-    vec *x = (vec *)up, *t = (vec *)up_front, bad[2];
-    int64_t at[2][LANES], edges[LANES]; /* of drops, which are those of one vector */
-    int width[2];
-    for (int j = 0; j < m; j++) {
-        const vec *own = (const vec *)(s + j * bytes);
-        bad[j] = wrong;
-#if ROWS
-        const int64_t first = source + j * LANES;
-        width[j] = (int)least(LANES, a->sources > first ? a->sources - first : 0);
-        for (int lane = 0; lane < LANES; lane++) {
-            at[j][lane] = item->of[0] + (first + lane) * next;
-            edges[lane] = item->edges_of[0] + (source + lane) * a->entries * a->channels;
+    /* Sources and potentials in the order of nodes. Potentials lie where doubles were. */
+    vec *const s = (vec *)workspace, *const v = (vec *)(workspace + (1 + swept) * bytes);
+    wide *const up = (wide *)(workspace + bytes);
+    wide *const up_front =
+        (wide *)(HALVES > 1 ? workspace + (1 + HALVES * swept) * bytes : (char *)v + bytes);
+    vec *x = (vec *)up, *t = (vec *)up_front, bad = wrong;
+    int64_t at[LANES], edges[LANES];
+    for (int lane = 0; lane < LANES; lane++) {
+        const int64_t network = ROWS ? 0 : lane, own = source + (ROWS ? lane : 0);
+        at[lane] = item->of[network] + own * nodes * a->channels;
+        edges[lane] = item->edges_of[network] + own * a->entries * a->channels;
+    }
+    pack(a->source, at, width, a->channels, nodes, s);
+    for (int64_t p = 0; p < nodes; p++) {
+        vec value = s[a->node[p]];
+        bad += value - value;
+        if (a->call == DIRECT_SAMPLE) {
+            const vec i = WIDEN(inverse[p]);
+            for (int lane = 0; lane < LANES; lane++) value[lane] *= (REAL)sqrt(i[lane]);
         }
-#else
-        width[j] = source + j < a->sources ? item->width : 0;
-        for (int lane = 0; lane < LANES; lane++) {
-            at[j][lane] = item->of[lane] + (source + j) * next;
-            edges[lane] = item->edges_of[lane] + source * a->entries * a->channels;
-        }
-#endif
-        pack(a->source, at[j], width[j], a->channels, nodes, (vec *)own);
-        for (int64_t p = 0; p < nodes; p++) {
-            vec value = own[a->node[p]];
-            bad[j] += value - value;
-            if (a->call == DIRECT_SAMPLE) {
-                const vec i = WIDEN(inverse[p]);
-                for (int lane = 0; lane < LANES; lane++) value[lane] *= (REAL)sqrt(i[lane]);
-            }
-            up[p * swept + j] = widen(&value);
-        }
+        up[p * swept] = widen(&value);
     }
     vec *const drop = (vec *)((char *)up_front + swept * MODE(front_values_bytes)(a));
 #if ROWS
@@ -554,110 +537,90 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
             for (int64_t i = 0; i < run->count; i++)
                 drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
-        for (int64_t e = 0; e < a->axes * a->entries; e++) drop[e] = drop[e] * factor + bad[0];
+        for (int64_t e = 0; e < a->axes * a->entries; e++) drop[e] = drop[e] * factor + bad;
     } else {
         if (a->call != DIRECT_SAMPLE) {
 #if ROWS
-            tiles_up_some(m, a, item, up, up_front, tiles);
+            tiles_up_some(1, a, item, up, up_front, tiles);
 #endif
-            MODE(sweep_up)(m, 1, a, shares, inverse, over_sum, up, up_front);
+            MODE(sweep_up)(1, 1, a, shares, inverse, over_sum, up, up_front);
         }
-        narrow((double *)up, m * nodes * LANES);
-        MODE(sweep_down)(m, 1, a, shares, x, t);
+        narrow((double *)up, nodes * LANES);
+        MODE(sweep_down)(1, 1, a, shares, x, t);
 #if ROWS
-        tiles_down_some(m, a, item, x, t, tiles);
+        tiles_down_some(1, a, item, x, t, tiles);
 #endif
     }
-    for (int j = 0; j < m; j++) {
-        vec *own = (vec *)(v + j * bytes);
-        for (int64_t p = 0; p < nodes; p++) own[a->node[p]] = x[p * swept + j] * factor + bad[j];
-        unpack(own, at[j], width[j], a->channels, nodes, a->potential);
-    }
+    for (int64_t p = 0; p < nodes; p++) v[a->node[p]] = x[p * swept] * factor + bad;
+    unpack(v, at, width, a->channels, nodes, a->potential);
     if (drops) {
         judge_drops(a, LANES, (const REAL *)v, (REAL *)drop);
         for (int axis = 0; axis < a->axes; axis++)
-            unpack(drop + axis * a->entries, edges, width[0], a->channels, a->entries, a->drop[axis]);
+            unpack(drop + axis * a->entries, edges, width, a->channels, a->entries, a->drop[axis]);
     }
 #if !ROWS
-    for (int j = 0; j < m && a->residual; j++) {
-        if (!width[j]) continue;
-        double residual[LANES];
-        residuals(a, item, LANES, (const REAL *)inverse, (REAL *)(s + j * bytes),
-                  (const REAL *)(v + j * bytes), (REAL *)x, residual);
-        for (int lane = 0; lane < item->width; lane++) {
-            const int64_t network = item->index * LANES + lane;
-            const int64_t batch = network / a->channels, channel = network % a->channels;
-            a->residual[(batch * a->sources + source + j) * a->channels + channel] = residual[lane];
-        }
+    if (!a->residual) return;
+    double residual[LANES];
+    residuals(a, item, LANES, (const REAL *)inverse, (REAL *)s, (const REAL *)v, (REAL *)x, residual);
+    for (int lane = 0; lane < item->width; lane++) {
+        const int64_t network = item->index * LANES + lane;
+        const int64_t batch = network / a->channels, channel = network % a->channels;
+        a->residual[(batch * a->sources + source) * a->channels + channel] = residual[lane];
     }
 #endif
 }
 
-#define SOLVE(name, m, drops)                                                                   \
+#define SOLVE(name, drops)                                                                      \
     APART void MODE(name)(const struct direct_args *a, const struct item *item, int64_t source, \
                           vec factor, vec wrong, char *workspace) {                             \
-        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace);                  \
+        MODE(solve_vector)(drops, a, item, source, factor, wrong, workspace);                   \
     }
-SOLVE(solve_single, 1, 0)
-SOLVE(solve_several, MODE(SOURCES), 0)
-SOLVE(solve_drops, 1, 1)
+SOLVE(solve_plain, 0)
+SOLVE(solve_drops, 1)
 #undef SOLVE
 
-/* Effective resistances of m vectors of pairs: what a unit current from one node to the other
+/* Effective resistances of a vector of pairs: what a unit current from one node to the other
  * dissipates, the sum over all pivots of t^2 / pivot, t being what forward substitution brings to each.
  * Nothing is subtracted from anything. */
-INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const struct item *item,
-                             int64_t source, vec factor, vec wrong, char *workspace) {
+APART void MODE(solve_pairs)(const struct direct_args *a, const struct item *item, int64_t source,
+                             vec factor, vec wrong, char *workspace) {
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     const int64_t *pair = (const int64_t *)a->source;
     const portion *over_sum = (const portion *)a->over_sum + item->slot * a->nodes;
-    wide *x = (wide *)workspace, *t = (wide *)(workspace + m * HALVES * MODE(values_bytes)(a));
-    memset(x, 0, (size_t)(a->nodes * m) * sizeof(wide));
-    for (int64_t i = 0; i < m * LANES; i++) {
-        const int64_t j = i / LANES, at = source + (ROWS ? i : j);
-        if (at >= a->sources) continue;
-        ((double *)(x + pair[2 * at] * m + j))[i % LANES] += 1;
-        ((double *)(x + pair[2 * at + 1] * m + j))[i % LANES] -= 1;
+    wide *x = (wide *)workspace, *t = (wide *)(workspace + HALVES * MODE(values_bytes)(a));
+    const int width = ROWS ? (int)least(LANES, a->sources - source) : item->width;
+    memset(x, 0, (size_t)a->nodes * sizeof(wide));
+    for (int lane = 0; lane < width; lane++) {
+        const int64_t at = source + (ROWS ? lane : 0);
+        ((double *)(x + pair[2 * at]))[lane] += 1;
+        ((double *)(x + pair[2 * at + 1]))[lane] -= 1;
     }
 #if ROWS
-    tiles_up_some(m, a, item, x, t, workspace + MODE(solve_bytes)(a) - tiles_solve_bytes(a));
+    tiles_up_some(1, a, item, x, t, workspace + MODE(solve_bytes)(a) - tiles_solve_bytes(a));
 #endif
-    MODE(sweep_up)(m, 1, a, shares, inverse, over_sum, x, t);
-    wide found[MODE(SOURCES)] = {};
+    MODE(sweep_up)(1, 1, a, shares, inverse, over_sum, x, t);
+    wide found = {};
     for (int64_t p = 0; p < a->nodes; p++) {
         /* Where there is none, x is 0. */
         const vec i = either(WIDEN(inverse[p]), WIDEN(inverse[p]), splat(1));
         const wide pivot = widen(&i);
-        UNROLL for (int j = 0; j < m; j++) UNROLL for (int k = 0; k < HALVES; k++) found[j].part[k] +=
-            x[p * m + j].part[k] * x[p * m + j].part[k] / pivot.part[k];
+        UNROLL for (int k = 0; k < HALVES; k++) found.part[k] +=
+            x[p].part[k] * x[p].part[k] / pivot.part[k];
     }
-    for (int64_t i = 0; i < m * LANES; i++) {
-        const int64_t j = i / LANES, lane = i % LANES, at = source + (ROWS ? i : j);
-        if (at >= a->sources || (!ROWS && lane >= item->width)) continue;
+    for (int lane = 0; lane < width; lane++) {
         const int64_t network = ROWS ? item->index : item->index * LANES + lane;
         const int64_t batch = network / a->channels, channel = network % a->channels;
+        const int64_t at = source + (ROWS ? lane : 0);
         ((REAL *)a->potential)[(batch * a->sources + at) * a->channels + channel] =
-            (REAL)((const double *)&found[j])[lane] * factor[lane] + wrong[lane];
+            (REAL)((const double *)&found)[lane] * factor[lane] + wrong[lane];
     }
 }
 
-#define PAIRS(name, m)                                                                          \
-    APART void MODE(name)(const struct direct_args *a, const struct item *item, int64_t source, \
-                          vec factor, vec wrong, char *workspace) {                             \
-        MODE(pairs_some)(m, a, item, source, factor, wrong, workspace);                         \
-    }
-PAIRS(pairs_single, 1)
-PAIRS(pairs_several, MODE(SOURCES))
-#undef PAIRS
-
 /* Sources that one thread solves for together. */
 static int64_t MODE(chunk_of)(const struct direct_args *a) {
-    const int64_t per = ROWS ? LANES : 1;
-    const int64_t networks = a->batches * a->channels,
-                  items = ROWS ? networks : (networks + LANES - 1) / LANES;
-    const int shared = !a->drop[0] && (a->sources > a->threads * per || items >= a->threads);
-    return shared ? MODE(SOURCES) * per : per;
+    (void)a;
+    return ROWS ? LANES : 1;
 }
 
 /* Sources from `source` to `last`. */
@@ -670,29 +633,18 @@ static void MODE(solve_item)(const struct direct_args *a, const struct item *ite
         factor[lane] = a->call == DIRECT_SAMPLE ? (REAL)sqrt(scale) : scale;
         wrong[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN : 0;
     }
-    const int64_t per = ROWS ? LANES : 1, together = MODE(chunk_of)(a);
-    for (; a->call == DIRECT_PAIRS && source < last; source += together) {
-        if (together > per)
-            MODE(pairs_several)(a, item, source, factor, wrong, workspace);
-        else
-            MODE(pairs_single)(a, item, source, factor, wrong, workspace);
-    }
 #if ROWS
     const int64_t first = source;
-    for (; last - source < 3 && source < last; source++) /* see `value_bytes` */
-        solve_one(a, item, source, factor[0], wrong[0], workspace);
+    for (; a->call != DIRECT_PAIRS && last - source < 3 && source < last; source++)
+        solve_one(a, item, source, factor[0], wrong[0], workspace); /* see `value_bytes` */
 #endif
-    while (source < last) {
-        if (a->drop[0]) {
+    for (; source < last; source += MODE(chunk_of)(a)) {
+        if (a->call == DIRECT_PAIRS)
+            MODE(solve_pairs)(a, item, source, factor, wrong, workspace);
+        else if (a->drop[0])
             MODE(solve_drops)(a, item, source, factor, wrong, workspace);
-            source += per;
-        } else if (together > per && last - source > per) {
-            MODE(solve_several)(a, item, source, factor, wrong, workspace);
-            source += MODE(SOURCES) * per;
-        } else {
-            MODE(solve_single)(a, item, source, factor, wrong, workspace);
-            source += per;
-        }
+        else
+            MODE(solve_plain)(a, item, source, factor, wrong, workspace);
     }
 #if ROWS
     if (a->residual) residuals_of(a, item, first, last, workspace);

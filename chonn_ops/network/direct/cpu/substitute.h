@@ -2,7 +2,8 @@
  * the last ones' potentials are known first, and in the same shares the others follow. Included once
  * per type of number and mode.
  *
- * `m` values go together: vectors of sources, which share what is read of the factors. */
+ * `m` values go together and share what is read of the factors: those of a source, and what
+ * `take_level` adds. */
 
 /* On the way up currents are doubles, and a pivot hands on all that it has: of single precision its
  * shares, ground's among them, add up to 1 only to rounding, so what each hands on is divided by their

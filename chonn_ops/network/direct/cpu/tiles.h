@@ -59,7 +59,7 @@ static int64_t tile_update(const struct direct_args *a) {
     return aligned((update_row(rim_of(a), rim_of(a)) + PAD) * (int64_t)sizeof(REAL));
 }
 
-/* What the elimination of groups takes: a thread's. */
+/* What the elimination of groups takes, a thread's; their entries of the inverse take a part of it. */
 static int64_t tiles_bytes(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
     if (!tile) return 0;
@@ -256,13 +256,6 @@ static void parts_of_tiles(const struct direct_args *a, const struct item *item,
             }
         }
     }
-}
-
-static int64_t tiles_invert_bytes(const struct direct_args *a) {
-    const struct direct_args *tile = a->tile;
-    if (!tile) return 0;
-    return front_bytes_lanes(tile) + waiting_bytes_lanes(tile) + values_bytes_lanes(tile) +
-           edges_bytes_lanes(tile);
 }
 
 /* Takes what is given of a tile's boundary; the last of a group to come is the first of it, and then the

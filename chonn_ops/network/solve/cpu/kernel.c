@@ -1,6 +1,5 @@
 /* The solver that iterates, and the one of lines, for one instruction set and size of numbers. */
 
-#include <math.h>
 #include <string.h>
 
 #include "_kernel.h"

@@ -22,14 +22,6 @@ INLINE vec from_doubles(const double *values) {
     return result;
 }
 
-/* n such that a magnitude is near 2^n, and 2^n and 2^-n are finite; 0 where there is none. */
-static int exponent_of(REAL value) {
-    const int most = sizeof(REAL) == 4 ? 126 : 1022;
-    int exponent = 0;
-    if (value > 0 && isfinite(value)) frexp((double)value, &exponent);
-    return exponent > most ? most : exponent < -most ? -most : exponent;
-}
-
 #include "pack.h"
 #include "multigrid.h"
 #include "line.h"
