@@ -283,12 +283,12 @@ class _Cells(_Elements):
         return self.place.gradient(field)
 
     def bound(self, size: Tensor) -> Tensor:
-        gradients = self.place._elements[0].to(size).norm(dim=-1)
+        gradients = self.place.linear_elements[0].to(size).norm(dim=-1)
         return (size[:, self.place.cells] * gradients[..., None]).sum(2)
 
     def to_nodes(self, field: Tensor, like: Tensor) -> Tensor:
         """What cells carry out of nodes, or the sum of its sizes."""
-        gradients = self.place._elements[0].to(field)
+        gradients = self.place.linear_elements[0].to(field)
         if field.dim() == like.dim():
             parts = field[:, :, None] * gradients.norm(dim=-1)[..., None]
         else:
@@ -419,7 +419,7 @@ class _System(NamedTuple):
         leak = torch.zeros_like(self.source)
         for e, g in pairs:
             if isinstance(e, _Cells):
-                edges = [e.place._of_tensors(g / e.area[..., None, None])[1]]
+                edges = [e.place.tensor_conductances(g / e.area[..., None, None])[1]]
             elif e.axis is None:
                 leak = leak + e.to_nodes(g, leak)
         if self.held is not None:  # an edge to a held node is a leak
@@ -736,9 +736,27 @@ class NonlinearCircuit:
         self.circuit = circuit
         self.edges, self.leaks = edges or Ohm(), leaks or Ohm()
 
-    def solve(self, source: Tensor, solver: Solver | None = None, **options: Any) -> Tensor:
+    def solve(
+        self,
+        source: Tensor,
+        solver: Solver | None = None,
+        *,
+        start: Tensor | None = None,
+        tol: float = 1e-10,
+        max_steps: int = 100,
+        ungrounded: Ungrounded = "error",
+        unconverged: Literal["error", "nan"] = "error",
+    ) -> Tensor:
         """Solve Kirchhoff's current law, differentiably: the potentials of `solve_with_info`."""
-        return self.solve_with_info(source, solver, **options)[0]
+        return self.solve_with_info(
+            source,
+            solver,
+            start=start,
+            tol=tol,
+            max_steps=max_steps,
+            ungrounded=ungrounded,
+            unconverged=unconverged,
+        )[0]
 
     @uncompiled
     def solve_with_info(
@@ -870,8 +888,8 @@ class NonlinearCircuit:
                 raise error("edges", expected, repr(self.edges))
             extents = bare
         for mesh, k in cells:
-            layout = mesh._sides[0]
-            sizes = mesh._elements[1].to(leak.device)[:, None]
+            layout = mesh.sides[0]
+            sizes = mesh.linear_elements[1].to(leak.device)[:, None]
             add(self.edges, k, None, 1.0, sizes, 0.0, place=mesh, kind=_Cells)
         for axis, g in enumerate([] if cells else layout.edges(circuit.conductance)):
             if not isinstance(self.edges, Ohm):

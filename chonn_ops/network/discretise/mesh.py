@@ -198,7 +198,7 @@ class Mesh:
 
     @cached_property
     @plain_tensors
-    def _elements(self) -> tuple[Tensor, Tensor]:
+    def linear_elements(self) -> tuple[Tensor, Tensor]:
         """The gradients (M, d + 1, D) of the functions that are 1 at one corner of a cell and
         linear in it, and the sizes (M,) of cells."""
         return _elements(self.points[self.cells])
@@ -217,7 +217,7 @@ class Mesh:
         weight, scales = total(part), total(scale)
         self.elements = elements or bool((weight < -_NEGATIVE * scales).any())
         if self.elements:
-            gradients, sizes = self._elements
+            gradients, sizes = self.linear_elements
             first, second = (gradients[:, list(ends)] for ends in zip(*pairs, strict=True))
             part = -((first * second).sum(2) * sizes[:, None]).flatten()
             weight = total(part)
@@ -239,7 +239,7 @@ class Mesh:
             self._share = share * (self.weight / sums)[self._edge]
         if d == 2 or self.elements:
             nodes = self.cells.flatten()
-            part = (self._elements[1] / (d + 1)).repeat_interleave(d + 1)
+            part = (self.linear_elements[1] / (d + 1)).repeat_interleave(d + 1)
         else:
             length = (self.points[ends[:, 0]] - self.points[ends[:, 1]]).square().sum(1)
             nodes, part = ends.flatten(), (self.weight * length / (2 * d)).repeat_interleave(2)
@@ -385,7 +385,7 @@ class Mesh:
 
         if tensor:
             check_tensors("conductivity", wide)
-            graph, g = self._of_tensors(wide.to(k.dtype))
+            graph, g = self.tensor_conductances(wide.to(k.dtype))
         else:
             graph, g = self.graph, self.conductances(k)
         volume = like(self.volume)
@@ -455,16 +455,16 @@ class Mesh:
 
     @cached_property
     @plain_tensors
-    def _sides(self) -> tuple[Graph, Tensor]:
+    def sides(self) -> tuple[Graph, Tensor]:
         """The graph of all sides of cells, and the number of each cell's."""
         pairs = list(combinations(range(self.cells.shape[1]), 2))
         ends, edge, _ = _distinct(self.cells[:, pairs].flatten(0, 1), len(self.points))
         return Graph(ends, len(self.points), self.points), edge
 
-    def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor]:
+    def tensor_conductances(self, k: Tensor) -> tuple[Graph, Tensor]:
         """Graph and conductances of linear elements."""
-        graph, edge = self._sides
-        gradients, sizes = (x.to(k) for x in self._elements)
+        graph, edge = self.sides
+        gradients, sizes = (x.to(k) for x in self.linear_elements)
         first, second = (
             gradients[:, list(ends), None]  # (M, sides, 1, D)
             for ends in zip(*combinations(range(self.cells.shape[1]), 2), strict=True)
@@ -489,14 +489,14 @@ class Mesh:
                 "v", f"shape (B, N, C) or (B, S, N, C), N = {len(self.points)}", tuple(v.shape)
             )
         at = v.index_select(-2, self.cells.flatten().to(v.device)).unflatten(-2, self.cells.shape)
-        return (at[..., None] * self._elements[0].to(v)[:, :, None]).sum(-3)
+        return (at[..., None] * self.linear_elements[0].to(v)[:, :, None]).sum(-3)
 
     def __repr__(self) -> str:
         return f"Mesh of {len(self.points)} nodes and {len(self.cells)} cells"
 
 
 def _elements(corners: Tensor) -> tuple[Tensor, Tensor]:
-    """`Mesh._elements` of simplices (M, d + 1, D)."""
+    """`Mesh.linear_elements` of simplices (M, d + 1, D)."""
     q, r = torch.linalg.qr((corners[:, 1:] - corners[:, :1]).mT)
     others = torch.linalg.solve_triangular(r, q.mT, upper=True)
     gradients = torch.cat([-others.sum(1, keepdim=True), others], 1)
