@@ -184,6 +184,11 @@ class Circuit:
         The nodes that `hold` holds.
     before : Circuit or None
         The circuit before `hold`.
+    rising : callable or None
+        Makes the circuit that is added as conductances of 0 rise, see
+        `chonn_ops.network.solve.ground`; None where that is 1 for each edge.
+    extents : callable or None
+        Makes the `Extents` of a circuit that discretises an equation, for laws.
 
     Examples
     --------
@@ -230,9 +235,7 @@ class Circuit:
         self.volume, self.wall, self.current = volume, wall, current
         self.held: Tensor | None = None
         self.before: Circuit | None = None
-        # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
         self.rising: Callable[[], Circuit] | None = None
-        # Lengths and areas of elements, where an equation has made the circuit.
         self.extents: Callable[[], Extents] | None = None
 
     def source(self, density: Tensor) -> Tensor:
