@@ -43,6 +43,7 @@ def test_every_model_comes_back(name, dtype, tmp_path):
         assert torch.equal(found(*inputs), model(*inputs))
 
 
+LEFT = CKBOptions(Network(2, nodes="left"), boundary=("neumann", "robin"))
 OPTIONS = {
     "walls": (
         CHONNNetwork2d,
@@ -54,14 +55,7 @@ OPTIONS = {
         },
     ),
     "a film that conducts all": (CHONNNetwork2d, {"boundary": Robin(math.inf)}),
-    "a block's": (
-        chonn_ops.CNOUNet,
-        {
-            "n_layers": 1,
-            "latent": 4,
-            "ckb": CKBOptions(Network(2, nodes="left"), boundary=("neumann", "robin")),
-        },
-    ),
+    "a block's": (chonn_ops.CNOUNet, {"n_layers": 1, "latent": 4, "ckb": LEFT}),
     "another path": (
         chonn_ops.CHONNFNO2d,
         {"num_channels": 1, "modes1": 2, "modes2": 2, "padding": 3, "box": [(0, 3), (0, 2)]},

@@ -10,6 +10,7 @@ from chonn_ops.network.solve import methods, operator
 
 compiled = pytest.mark.skipif(cpu.kernel() is None, reason="no compiled kernel")
 ITERATED = "; elimination of what is above tol after {} iterations"
+FASTER = "multigrid: the backend 'torch' iterates faster than it eliminates"
 VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format(40)
 
 
@@ -26,13 +27,7 @@ VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format
         ((48, 48, 48), "cpu", "multigrid", "multigrid: a volume of more than 32 x 32 x 32 nodes"),
         ((64,), "cpu", "line", "elimination: a line"),
         ((1, 300_000), "torch", "line", "elimination: a line"),
-        (
-            (64, 64),
-            "torch",
-            "multigrid",
-            "multigrid: the backend 'torch' iterates faster than it eliminates"
-            + ITERATED.format(40),
-        ),
+        ((64, 64), "torch", "multigrid", FASTER + ITERATED.format(40)),
         ((9, 9, 99), "reference", "direct", "elimination: asked for by the backend 'reference'"),
     ],
 )

@@ -32,6 +32,10 @@ def _by_a_factor(source, conductance, leak, **options):
     return factorize(conductance, leak, **options).solve(source)
 
 
+ONE, SIX = torch.ones(1, 4, 5, 3), torch.ones(2, 6, 4, 5, 3)
+DIRECT = "solver: expected Auto() or Direct() for "
+
+
 def _like(value, **options):
     return torch.full((2, 4, 5, 3), value, **options)
 
@@ -47,13 +51,9 @@ def _like(value, **options):
         ({"conductance": (_like(1.0),)}, "2 tensors, one an axis", "1"),
         ({"conductance": (_like(1.0), torch.ones(2, 4, 4, 3))}, "(2, 4, 5, 3)", "(2, 4, 4, 3)"),
         ({"conductance": (_like(1.0), _like(1, dtype=torch.bool))}, "float32", "torch.bool"),
-        ({"leak": torch.ones(1, 4, 5, 3)}, "(1, 4, 5, 3)", "(2, 4, 5, 3)"),
+        ({"leak": ONE}, "(1, 4, 5, 3)", "(2, 4, 5, 3)"),
         ({"leak": torch.ones(2, 4, 5)}, "conductance: expected 1 tensors, one an axis", "2"),
-        (
-            {"leak": torch.ones(1, 4, 5, 3), "conductance": (torch.ones(1, 4, 5, 3),) * 2},
-            "or (B, S, *grid, C)",
-            "(2, 4, 5, 3)",
-        ),
+        ({"leak": ONE, "conductance": (ONE, ONE)}, "or (B, S, *grid, C)", "(2, 4, 5, 3)"),
         ({"leak": _like(1.0, device="meta")}, "device meta", "cpu"),
         ({"leak": _like(-1.0)}, "positive definite", "in network (0, "),
         ({"source": _like(1.0).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
@@ -79,16 +79,8 @@ def _like(value, **options):
         ({"solver": lambda: Iterative(max_iterations=2.5)}, "an integer of", "2.5"),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
         ({"source": torch.ones(2, 6, 3, 5, 3)}, "shape (B, *grid, C)", "(2, 6, 3, 5, 3)"),
-        (
-            {"source": torch.ones(2, 6, 4, 5, 3), "solver": Iterative},
-            "solver: expected Auto() or Direct() for sources",
-            "Iterative",
-        ),
-        (
-            {"leak": _like(1j), "solver": Iterative},
-            "solver: expected Auto() or Direct() for complex numbers",
-            "Iterative",
-        ),
+        ({"source": SIX, "solver": Iterative}, DIRECT + "sources", "Iterative"),
+        ({"leak": _like(1j), "solver": Iterative}, DIRECT + "complex numbers", "Iterative"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )

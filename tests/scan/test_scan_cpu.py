@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from rows import thorough
 from scan_cases import ISAS, TOLERANCE, assert_close, make_case, run, truth
 
 from chonn_ops.scan import available_backends, cpu
@@ -27,9 +28,7 @@ def _slow(case):
 
 @pytest.mark.usefixtures("four_threads", "_pieces")
 # Pieces shorter than are worth it, and so many that some are empty; the kernel's own, here two.
-@pytest.mark.parametrize(
-    ("length", "piece"), [(890, 100), pytest.param(9000, None, marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize(("length", "piece"), [(890, 100), thorough(9000, None)])
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"boundary": "periodic"}], ids=str)
 @pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
