@@ -141,7 +141,8 @@ def check_shape(name: str, tensor: Tensor, *shape: str | int, multiple: int = 1)
         for axis, (wanted, size) in enumerate(zip(shape, sizes, strict=True))
     ):
         multiples = "" if multiple == 1 else f", sizes multiples of {multiple}"
-        raise error(name, f"shape ({', '.join(map(str, shape))}){multiples}", sizes)
+        comma = "," if len(shape) == 1 else ""
+        raise error(name, f"shape ({', '.join(map(str, shape))}{comma}){multiples}", sizes)
 
 
 def check_axes(name: str, sizes: tuple[int, ...]) -> None:
