@@ -48,11 +48,13 @@ def build(name: str) -> str:
 
 
 def descend(record: Row, path: str) -> list[dict[str, Any]]:
-    """The rows at a path of keys; a row has the entries of what holds it, and that as `section`."""
+    """The rows at a path of keys; a row has the entries of what holds it, or those that all runs of
+    a record share, and that as `section`."""
     rows = [dict(record)]
     for key in path.split("."):
         rows = [
-            {**(section if "section" in section else {}), **row, "section": section}
+            {**(section if "section" in section else section.get("shared", {})), **row}
+            | {"section": section}
             for section in rows
             for row in _listed(section.get(key))
         ]
