@@ -29,9 +29,9 @@ def run(name, capsys, *arguments):
 
 def test_these_scripts_and_no_more():
     scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
-    expected = """darcy_mesh diode_ladder direct_solve gmsh_part habitat learned_law mesh_file
-        neuralop_darcy pdebench_darcy pdebench_time pore_network pretrained read_network richards
-        tomography waves wells your_arrays"""
+    expected = """darcy_mesh diode_ladder direct_solve gaussian_field gmsh_part habitat
+        learned_law mesh_file neuralop_darcy pdebench_darcy pdebench_time pore_network pretrained
+        read_network richards tomography waves wells your_arrays"""
     assert scripts == expected.split()
 
 
@@ -54,6 +54,15 @@ def test_a_direct_solve_is_near_the_datas_scheme_and_passive(capsys):
 def test_the_diodes_of_a_ladder_are_found(capsys):
     _, printed = run("diode_ladder", capsys, "--sections", "4")
     assert "emission coefficient: 1.8000" in printed
+
+
+def test_bands_of_a_gaussian_field_cover_what_they_say(capsys):
+    _, printed = run("gaussian_field", capsys, "--resolution", "16")
+    covered = re.findall(r"(\S+)% of new errors within \S+ deviations, (\S+)% of samples", printed)
+    assert len(covered) == 3
+    for errors, samples in covered:
+        assert 80 < float(errors) < 97
+        assert 87 < float(samples) < 93
 
 
 def test_a_law_is_learned_from_fields(capsys):
