@@ -120,7 +120,7 @@ class FiniteVolumes:
         self.graph = Graph(edges, nodes, places)
         self.weight = _numbers("weight", weight, self.graph.num_edges)
         # The mesh, where its circuits are those of linear elements.
-        self.elements: Mesh | None = None
+        self.mesh: Mesh | None = None
         self.volume = _numbers("volume", volume, nodes, above=True)
         node, area, distance = ((), (), ()) if walls is None else walls
         node = node_numbers("walls", node, nodes)
@@ -149,7 +149,7 @@ class FiniteVolumes:
 
     def require_faces(self) -> None:
         """Refuse linear elements, which have no faces: potentials have no bounds there."""
-        if self.elements is not None:
+        if self.mesh is not None:
             expected = "volumes with faces, as of meshes that are nowhere too obtuse"
             least, edge = self.weight.min(0)
             where = tuple(self.graph.ends[:, edge].tolist())
@@ -244,7 +244,7 @@ class FiniteVolumes:
         faces = mesh.weight.abs()
         volumes = cls(mesh.edges, faces, mesh.volume, mesh.points, walls, domain, named)
         if mesh.elements:
-            volumes.weight, volumes.elements = mesh.weight, mesh
+            volumes.weight, volumes.mesh = mesh.weight, mesh
         return volumes
 
     @classmethod
@@ -324,17 +324,17 @@ class FiniteVolumes:
             check_unit_interval(arithmetic=arithmetic)
         check_above(0, unit=unit)
         # Areas and distances may be beyond half precision.
-        k = at_least_float32(conductivity) if self.elements is None else widened(conductivity)
+        k = at_least_float32(conductivity) if self.mesh is None else widened(conductivity)
 
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]
 
         cells: list[tuple[Mesh, Tensor]] = []
-        if self.elements is not None and faces is None:
-            corners = k[:, self.elements.cells.to(k.device)]
+        if self.mesh is not None and faces is None:
+            corners = k[:, self.mesh.cells.to(k.device)]
             mean = (1 - arithmetic) / corners.reciprocal().mean(2) + arithmetic * corners.mean(2)
-            edges = self.elements.conductances(mean) * unit ** (d - 2)
-            cells = [(self.elements, mean)]
+            edges = self.mesh.conductances(mean) * unit ** (d - 2)
+            cells = [(self.mesh, mean)]
         else:
             edges = self._between(k, arithmetic, faces).to(k) * like_k(self.weight, d - 2)
         volume = like_k(self.volume, d)
