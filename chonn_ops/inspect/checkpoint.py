@@ -342,7 +342,7 @@ def _of_state_dict(
 
 def _laws_of(path: Path, content: Mapping[str, Tensor]) -> nn.Module | None:
     """The learned laws whose weights are among these, which say how to build them."""
-    found = nn.Module()
+    laws = nn.Module()
     for key in content:
         start = key.removesuffix("rate")
         weight, rate = content.get(f"{start}weight"), content[key]
@@ -351,10 +351,8 @@ def _laws_of(path: Path, content: Mapping[str, Tensor]) -> nn.Module | None:
         names = ("weight", "rate", "shift", "features", "of_features.weight")
         state = {name: content[start + name] for name in names if start + name in content}
         law = Monotone(len(rate), odd="shift" not in state, features=state.get("features"))
-        found.add_module(
-            start.strip(".").replace(".", "_") or "law", load_weights(path, law, state)
-        )
-    return found if list(found.children()) else None
+        laws.add_module(start.strip(".").replace(".", "_") or "law", load_weights(path, law, state))
+    return laws if list(laws.children()) else None
 
 
 def _built(path: Path, name: str, hint: str, build: Any, /, *args: Any, **options: Any) -> Any:

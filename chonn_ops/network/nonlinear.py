@@ -864,17 +864,16 @@ class NonlinearCircuit:
             axis: int | None,
             *numbers: Any,
             place: Any = None,
-            some: bool = False,
+            exists: Tensor | None = None,
             kind: type[_Elements] = _Elements,
         ) -> None:
             tensors, make = split(law)
-            # An element of conductance 0 has a derivative, but `some` entries are no element.
-            exists = (k != 0) | (not some)
-            exists = (exists if axis is None else ones[axis] != 0).to(k)
+            # Elements of conductance 0 have derivatives, so that they exist unless it is said.
+            there = torch.ones_like(k) if exists is None else exists.to(k)
             inverse = bool(getattr(law, "inverse", False))
             unit = not any(isinstance(x, Tensor) or x != 1 for x in numbers[:2])
             kinds.append((kind, make, len(tensors), (inverse, axis, place, unit)))
-            five = [torch.as_tensor(x, device=leak.device) for x in (exists, k, *numbers)]
+            five = [torch.as_tensor(x, device=leak.device) for x in (there, k, *numbers)]
             fields.extend(widened(x) for x in (*five, *tensors))
 
         ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
@@ -895,12 +894,13 @@ class NonlinearCircuit:
             if not isinstance(self.edges, Ohm):
                 check_not_negative("conductance of an edge with a law", g)
             length, area = extents.edges[axis]
-            add(self.edges, widened(g) * length / area, axis, length, area, 0.0)
+            k = widened(g) * length / area
+            add(self.edges, k, axis, length, area, 0.0, exists=ones[axis])
         for g, to, length, area, place in extents.walls:
             value = 0.0 if to is None else torch.where(g != 0, to / torch.where(g != 0, g, 1), 0)
-            numbers = length, area, value
-            of_wall: Any = {"place": place, "some": place is None}
-            add(self.edges, widened(g) * length / area, None, *numbers, **of_wall)
+            # Of walls towards missing cells, faces between two cells are none.
+            exists, k = g != 0 if place is None else None, widened(g) * length / area
+            add(self.edges, k, None, length, area, value, place=place, exists=exists)
             wall = None if wall is None else wall - _of_all(place, g, leak)
             if current is not None and to is not None:
                 current = current - _of_all(place, to, leak)

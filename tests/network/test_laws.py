@@ -417,6 +417,13 @@ def test_laws_on_volumes_are_those_of_the_mesh(shear):
         torch.testing.assert_close(nonlinear.solve(f), truth)
 
 
+def test_volumes_that_touch_without_a_face_pass_no_current():
+    volumes = FiniteVolumes([(0, 1), (1, 2)], [1.0, 0.0], torch.ones(3), [[0.0], [1.0], [2.0]])
+    k, f = positive(1, 3, 1), noise(1, 3, 1)
+    v = NonlinearCircuit(volumes.circuit(k, 2.0), laws.Power(4)).solve(f)
+    assert v[0, 2].item() == pytest.approx(f[0, 2].item() / 2)
+
+
 def test_one_law_for_edges_and_leaks_is_two_elements():
     """A leak of 0 has the derivative of differences, whichever object its law is."""
     law, g, s = laws.Sinh(1.0), positive(1, 4, 1), noise(1, 4, 1)

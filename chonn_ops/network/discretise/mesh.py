@@ -442,10 +442,7 @@ class Mesh:
         no faces."""
         if k is None or self.elements:
             return Extents([], [], [] if k is None else [(self, k)])
-        first, second = self.points[self.graph.ends]
-        length = (first - second).norm(dim=-1)
-        length, area = (x.to(k)[:, None] for x in (length, self.weight * length))
-        return Extents([(length, area)], [])
+        return extents_of_edges(self.graph, self.points, self.weight, k)
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
         """The circuit where cells of no conductivity conduct less than all others, all the same."""
@@ -630,6 +627,17 @@ def _distinct(rows: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
     keys = (rows.sort(-1).values * powers).sum(1)
     key, which, count = torch.unique(keys, return_inverse=True, return_counts=True)
     return key[:, None] // powers % num_nodes, which, count
+
+
+def extents_of_edges(
+    graph: Graph, points: Tensor, weight: Tensor, k: Tensor, unit: float = 1.0
+) -> Extents:
+    """Lengths and areas of edges that have faces, whose weights are areas over lengths in a `unit`.
+    An edge without a face counts as one of area 1: its conductance is 0."""
+    first, second = points[graph.ends]
+    length = (first - second).norm(dim=-1)
+    area = torch.where(weight != 0, weight * length * unit ** (points.shape[1] - 1), 1)
+    return Extents([((length * unit).to(k)[:, None], area.to(k)[:, None])], [])
 
 
 def is_zero(number: Any) -> bool:

@@ -29,6 +29,7 @@ from chonn_ops.network.circuit import Circuit, Extents
 from chonn_ops.network.discretise.grids import density_of
 from chonn_ops.network.discretise.mesh import (
     Mesh,
+    extents_of_edges,
     is_zero,
     node_numbers,
     number_on,
@@ -351,20 +352,16 @@ class FiniteVolumes:
             beside = k[:, node]
             numbers = {field: number for field, number, _ in numbers_on(name, condition, beside)}
             condition = dataclasses.replace(condition, **numbers)
-            if (
-                isinstance(condition, Dirichlet)
-                and is_zero(condition.distance)
-                and not is_zero(condition.value)
-                and self._on_nodes[name]
-            ):
-                # Behind a millionth of the distance, the current would be a difference of numbers
-                # that are equal in float32.
-                held.append(node)
-                held_at = number_on(f"{name}: value", condition.value, beside)
-                value = value.index_copy(1, node, held_at)
-                continue
-            at_nodes = self._on_nodes[name] and is_zero(getattr(condition, "distance", 0))
-            away |= isinstance(condition, Dirichlet) and not at_nodes
+            if isinstance(condition, Dirichlet):
+                at_nodes = is_zero(condition.distance) and self._on_nodes[name]
+                if at_nodes and not is_zero(condition.value):
+                    # Behind a millionth of the distance, the current would be a difference of
+                    # numbers that are equal in float32.
+                    held.append(node)
+                    held_at = number_on(f"{name}: value", condition.value, beside)
+                    value = value.index_copy(1, node, held_at)
+                    continue
+                away |= not at_nodes
             area = like_k(self.walls.area[some], d - 1)
             step = volume[node] / area
             distance = torch.maximum(like_k(self.walls.distance[some], 1), 1e-6 * step)
@@ -377,24 +374,18 @@ class FiniteVolumes:
         walls = {"wall": wall.conductance, "current": wall.current}
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not torch.compiler.is_compiling():
-            circuit.extents = partial(self._extents, k, unit, cells, refused=away)
+            # Walls at a distance obey the law of edges; elements' sizes are in the domain's unit.
+            if away or (cells and unit != 1):
+                circuit.extents = Extents.refused
+            elif cells:
+                circuit.extents = partial(Extents, [], [], cells)
+            else:
+                mesh = self.graph, self.positions, self.weight
+                circuit.extents = partial(extents_of_edges, *mesh, k, unit)
         if not held:
             return circuit
         nodes = torch.zeros(n, dtype=torch.bool, device=k.device)
         return circuit.hold(nodes.index_fill(0, torch.cat(held), True)[:, None], value)
-
-    def _extents(
-        self, k: Tensor, unit: float, cells: Sequence[tuple[Mesh, Tensor]], *, refused: bool
-    ) -> Extents:
-        """Lengths and areas of edges, or cells of linear elements. Laws of edges are `refused`
-        where a wall at a distance would obey them, and of elements whose sizes are in another
-        unit."""
-        if cells or refused:
-            return Extents([], [], [] if refused or unit != 1 else cells)
-        first, second = self.positions[self.graph.ends]
-        length = (first - second).norm(dim=-1)
-        area = self.weight * length * unit ** (self.positions.shape[1] - 1)
-        return Extents([((length * unit).to(k)[:, None], area.to(k)[:, None])], [])
 
 
 def _numbers(

@@ -120,7 +120,7 @@ torch.library.define(
 )
 
 
-def _of_program(source: Tensor, *arguments: Any) -> Networks:
+def _checked(source: Tensor, *arguments: Any) -> Networks:
     """The networks of an operator's arguments, whose shapes backends trust with addresses."""
     network = Networks.of(*arguments)
     conductance, leak, layout = network[:3]
@@ -141,16 +141,13 @@ def _of_program(source: Tensor, *arguments: Any) -> Networks:
 
 @torch.library.impl("chonn_ops::kirchhoff_network", "default")
 def _(source: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    return run_network(source, _of_program(source, *arguments[:10]), *arguments[10:])[:3]
+    return run_network(source, _checked(source, *arguments[:10]), *arguments[10:])[:3]
 
 
 @torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")
 def _(source: Tensor, *arguments: Any, drops: bool) -> tuple[Any, ...]:
-    return tuple(
-        run_network(
-            source, _of_program(source, *arguments[:10]), *arguments[10:], drops=drops, keep=True
-        )
-    )
+    network = _checked(source, *arguments[:10])
+    return tuple(run_network(source, network, *arguments[10:], drops=drops, keep=True))
 
 
 def run_network(
