@@ -241,7 +241,7 @@ def summary(
         "experiment": experiment,
         "data": {"file": data.name, "tensor": shape},
         "config": {
-            name: value for name, value in vars(args).items() if name not in ("data", "output")
+            name: value for name, value in vars(args).items() if not isinstance(value, Path)
         },
         "versions": {
             "chonn_ops": chonn_ops.__version__,

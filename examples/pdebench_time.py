@@ -9,6 +9,11 @@ without a figure.
 
     python examples/pdebench_time.py --output runs/demo-time
 
+``--family`` names another family of PDEBench, and ``--series`` a file of it that ``chonn-lab data
+generate pdebench_series`` made. Generators in JAX run by the interpreter that CHONN_JAX names:
+
+    python examples/pdebench_time.py --family burgers_0.01 --n 80 --output runs/burgers
+
 With ``--published`` samples are those of the published file, whose seeds are their numbers: the
 first ones for training, and its test split, 900 to 999, for the errors. No checksum of that file is
 known. Half an hour of one core, of which the samples take six minutes and 1.9 GB:
@@ -19,6 +24,7 @@ known. Half an hour of one core, of which the samples take six minutes and 1.9 G
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -28,7 +34,25 @@ from pdebench_darcy import known, run_model, summary, table, write
 from chonn_lab.problems import origin, pdebench_series
 from chonn_lab.problems.hdf5 import create_hdf5
 
-FAMILY, NAME = "diffusion_reaction", "2D_diff-react_NA_NA"
+# PDEBench's settings and file for each family, and the ends of its axes.
+FAMILIES = {
+    "diffusion_reaction": ("diff-react", "2D_diff-react_NA_NA.h5", (-1.0, 1.0)),
+    "diffusion_sorption": ("diff-sorp", "1D_diff-sorp_NA_NA.h5", (0.0, 1.0)),
+    "shallow_water": ("rdb", "2D_rdb_NA_NA.h5", (-2.5, 2.5)),
+    "reaction_diffusion": ("ReacDiff", "ReacDiff_Nu0.5_Rho1.0.hdf5", (0.0, 1.0)),
+    "compressible": ("1DCFD", "1D_CFD_Rand_periodic_Train.hdf5", (-1.0, 1.0)),
+    "compressible_2d": ("2DCFD", "2D_CFD_Rand_periodic_Train.hdf5", (0.0, 1.0)),
+    **{
+        f"advection_{beta}": ("Adv", f"1D_Advection_Sols_beta{beta}.hdf5", (0.0, 1.0))
+        for beta in ("0.1", "1", "4")
+    },
+    **{
+        f"burgers_{epsilon}": ("Bgs", f"1D_Burgers_Sols_Nu{epsilon}.hdf5", (0.0, 1.0))
+        for epsilon in ("0.001", "0.01", "0.1")
+    },
+}
+FAMILY = "diffusion_reaction"
+GAS = {3: ["density", "Vx", "pressure"], 4: ["density", "Vx", "Vy", "pressure"]}
 # Samples of the published file, and the first one of its test split.
 SAMPLES, TEST = 1000, 900
 MODELS = ["chonn_network", "Unet", "FNO"]
@@ -50,13 +74,15 @@ def main() -> None:
         for model in args.models
     ]
     with h5py.File(data) as file:
-        shape = [len(file), *file["0000/data"].shape]
+        sample = next(file[k] for k in ("0000/data", "tensor", "density") if k in file)
+        shape = [args.n, *sample.shape] if "0000" in file else list(sample.shape)
     record = summary("pdebench_time", results, data, shape, args) | tested
     write(output / "results.json", record)
-    where = "published test split" if args.published else "validation samples, the last tenth"
+    where = "published test split" if args.published else "validation samples, a tenth"
     print(f"\nErrors on the {where} of the file; lower is better.")
     print(table(results))
-    print(PAPER)
+    if args.family == FAMILY:
+        print(PAPER)
     print(f"\nresults: {output / 'results.json'}")
 
 
@@ -64,7 +90,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("runs/demo-time"))
     parser.add_argument("--n", type=int, default=40, help="samples to generate")
-    parser.add_argument("--resolution", type=int, help="points per axis to generate, 32 or 128")
+    parser.add_argument("--resolution", type=int, help="points per axis to generate")
+    parser.add_argument("--family", default=FAMILY, choices=sorted(FAMILIES))
+    parser.add_argument("--series", type=Path, help="file of the family to take the samples from")
     parser.add_argument("--published", action="store_true", help="samples of the published file")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -72,37 +100,78 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=4, help="divides both splits (U-Net)")
     parser.add_argument("--modes", type=int, default=12, help="Fourier modes per axis (FNO)")
     args = parser.parse_args()
-    args.resolution = args.resolution or (128 if args.published else 32)
+    if args.published and args.family != FAMILY:
+        parser.error(f"--published: expected --family {FAMILY}, got {args.family}")
+    usual = 128 if args.published else pdebench_series.FAMILIES[args.family].resolution
+    args.resolution = args.resolution or usual
     return args
 
 
 def generate(args: argparse.Namespace, folder: Path, seeds: range) -> Path:
-    """Generate samples in PDEBench's layout, a group each, unless the file exists."""
-    times = {"t": 5.0, "tdim": 101} if args.published else {}
-    settings = {"family": FAMILY, "n_samples": len(seeds), "resolution": args.resolution, **times}
-    path = folder / f"{NAME}.h5"
+    """Generate samples in PDEBench's layout, unless the file exists: a group each, or one dataset
+    for all of them, or for each channel of a gas."""
+    _, name, (low, high) = FAMILIES[args.family]
+    path, entry = folder / name, pdebench_series.FAMILIES[args.family]
+    times = {"t": 5.0, "tdim": 101} if args.published else {"t": entry.end, "tdim": entry.frames}
+    settings = {"family": args.family, "n_samples": len(seeds), "resolution": args.resolution}
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
+    samples = published(args, seeds, times) if args.published else series(args, folder)
     with create_hdf5(path, force=False) as file:
-        origin.stamp(file, "pdebench_series", seeds.start, settings)
-        for seed in seeds:
-            simulator = pdebench_series.simulator(FAMILY, args.resolution, seed, **times)
+        origin.stamp(file, "pdebench_series", seeds.start, settings | times)
+        arrays = []
+        for seed, x in zip(seeds, samples, strict=True):  # (T, *grid, C)
+            if path.suffix == ".hdf5":
+                arrays.append(x)
+                continue
             group = file.create_group(f"{seed:04d}")
-            group["data"] = simulator.generate_sample().astype(np.float32)
-            for axis in "xyt":
-                group[f"grid/{axis}"] = getattr(simulator, axis).astype(np.float32)
+            group["data"] = x
+            for axis, n in zip("xy", x.shape[1:-1], strict=False):
+                group[f"grid/{axis}"] = centres(low, high, n)
+            group["grid/t"] = np.linspace(0, times["t"], times["tdim"], dtype="f4")
+        if arrays:
+            channels = ["tensor"] if entry.channels == 1 else GAS[entry.channels]
+            for channel, x in zip(channels, np.moveaxis(np.stack(arrays), -1, 0), strict=True):
+                file[channel] = x
+            for axis, n in zip("xy", arrays[0].shape[1:-1], strict=False):
+                file[f"{axis}-coordinate"] = centres(low, high, n)
+            file["t-coordinate"] = np.linspace(0, times["t"], times["tdim"], dtype="f4")
         # PDEBench tests with the last tenth of a file and does not read what is before.
         for number in range(seeds.start):
             file[f"{number:04d}"] = h5py.SoftLink(f"/{seeds.start:04d}")
     return path
 
 
+def published(args: argparse.Namespace, seeds: range, times: dict) -> Iterator[np.ndarray]:
+    """Samples of the published diffusion-reaction, one after the other: all are 13 GB."""
+    for seed in seeds:
+        simulator = pdebench_series.simulator(args.family, args.resolution, seed, **times)
+        yield simulator.generate_sample().astype(np.float32)
+
+
+def series(args: argparse.Namespace, folder: Path) -> np.ndarray:
+    """Samples (N, T, \\*grid, C) of a family."""
+    file = args.series or pdebench_series.generate(
+        folder / "series.hdf5", args.n, args.resolution, args.family
+    )
+    return np.moveaxis(pdebench_series.read(file, 0, args.n), 2, -1)
+
+
+def centres(low: float, high: float, n: int) -> np.ndarray:
+    """Centres of n cells from `low` to `high`."""
+    return (low + (np.arange(n) + 0.5) * (high - low) / n).astype(np.float32)
+
+
 def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> list[str]:
     """Overrides of PDEBench's settings; models differ in `model_name` only."""
     values = {
         "model_name": model,
+        "filename": data.name.removesuffix(".h5"),
         "data_path": f"{data.parent}/",
+        "initial_step": 10,
+        "reduced_resolution": 1,
+        "reduced_resolution_t": 1,
         "epochs": args.epochs,
         "batch_size": args.batch_size,
         "model_update": 1,
@@ -113,7 +182,7 @@ def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> li
     if args.published and model.startswith("chonn"):
         values["checkpointing"] = True  # 91 frames of a batch do not fit into 24 GB otherwise
     return [
-        "+args=config_diff-react.yaml",
+        f"+args=config_{FAMILIES[args.family][0]}.yaml",
         *(f"++args.{name}={value}" for name, value in values.items()),
     ]
 
