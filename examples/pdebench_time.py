@@ -155,7 +155,11 @@ def series(args: argparse.Namespace, folder: Path) -> np.ndarray:
     file = args.series or pdebench_series.generate(
         folder / "series.hdf5", args.n, args.resolution, args.family
     )
-    return np.moveaxis(pdebench_series.read(file, 0, args.n), 2, -1)
+    samples = np.moveaxis(pdebench_series.read(file, 0, args.n), 2, -1)
+    if samples.shape[2] != args.resolution:
+        found = samples.shape[2]
+        raise SystemExit(f"{file}: expected {args.resolution} points an axis, got {found}")
+    return samples
 
 
 def centres(low: float, high: float, n: int) -> np.ndarray:

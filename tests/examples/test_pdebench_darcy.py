@@ -1,12 +1,16 @@
 """The comparisons behind `make demo` and `make demo-time`, at smoke scale, through PDEBench's real
 runner."""
 
+import importlib
 import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import run
+
+h5py = pytest.importorskip("h5py")
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -66,6 +70,30 @@ def test_models_of_circuits_have_rows_and_fields_and_no_setting_is_ignored(tmp_p
         assert "testL2" in log
         assert "note:" not in log
     assert (tmp_path / "fields.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("family", "channels", "axes"),
+    [("burgers_0.1", [0], 1), ("compressible", [0, 2, 1], 1), ("compressible_2d", [0, 3, 1, 2], 2)],
+)
+def test_families_are_written_as_pdebench_reads_them(tmp_path, monkeypatch, family, channels, axes):
+    utils = pytest.importorskip("pdebench.models.fno.utils")
+    monkeypatch.syspath_prepend(FOLDER)
+    example = importlib.import_module("pdebench_time")
+    x = np.random.default_rng(0).random((3, 12, len(channels), *[8] * axes), "f4")
+    with h5py.File(tmp_path / "series.hdf5", "w") as file:
+        file["tensor"] = x
+    options = ["--family", family, "--series", str(tmp_path / "series.hdf5"), "--n", "3"]
+    monkeypatch.setattr(sys, "argv", ["", *options, "--resolution", "8"])
+    path = example.generate(example.parse_arguments(), tmp_path / "data", range(3))
+    data = utils.FNODatasetSingle(path.name, 10, f"{path.parent}/", test_ratio=0)
+    start, whole, grid = data[1]
+    right = np.moveaxis(x[1][:, channels], (0, 1), (-2, -1))
+    np.testing.assert_array_equal(whole, right)
+    np.testing.assert_array_equal(start, right[..., :10, :])
+    low = -1.0 if family == "compressible" else 0.0
+    place = low + (1.0 - low) * (np.arange(8) + 0.5) / 8
+    np.testing.assert_allclose(grid[(slice(None), *[0] * axes)], place, rtol=1e-6)
 
 
 @pytest.mark.slow
