@@ -285,11 +285,11 @@ class Circuit:
         ValueError
             Wrong shape, dtype or device; negative conductances or leaks in a network whose matrix
             is not positive definite (found on the CPU only, because reading values stalls a GPU);
-            a source in a connected part without leak, whether
-            or not the part's sources sum to 0, which is named (by all backends but "triton", which
-            reads no value: there one node of the part has potential 0, and the backward error is
-            large unless the sources sum to 0); `Iterative` for complex networks, graphs, several
-            sources or negative numbers; an unknown or unavailable backend.
+            a source in a connected part without leak, whether or not the part's sources sum to 0,
+            which is named (by all backends but "triton", which reads no value: there one node of
+            the part has potential 0, and the backward error is large unless the sources sum to 0);
+            `Iterative` for complex networks, graphs, several sources or negative numbers; an
+            unknown or unavailable backend.
         RuntimeError
             A network is above the solver's `tol`, or a complex one is at a resonance, or factors
             would take more than all memory, or more than 2 GiB for one circuit on a graph. The
