@@ -469,7 +469,7 @@ class Circuit:
         if circuit.current is not None:
             net = net - current_beside("v", circuit.current, v)
         flows = self._flows(v)
-        through = net.abs() + self.layout.at_both_ends([flow.abs() for flow in flows])
+        through = net.abs() + self.layout.sums_at_nodes([flow.abs() for flow in flows])
         return (through + (net + self.layout.outflow(flows)).abs()) / 2
 
     def hold(self, nodes: Tensor, value: Tensor | float | complex = 0.0) -> Circuit:
@@ -511,11 +511,11 @@ class Circuit:
             return self.before.hold(nodes | self.held, values)
         held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=values.device)
         potential = torch.where(beside(nodes, values), values, zero)
-        edges, ends = self.layout.edges(self.conductance), self.layout.sums_of_ends(held)
+        edges, ends = self.layout.edges(self.conductance), self.layout.sums_at_edges(held)
         wide = [at_least_float32(g) for g in edges]  # 256 ones and one more are 256 in bfloat16
-        through = self.layout.at_both_ends(currents_along(wide, ends))
-        flows = currents_along(wide, self.layout.sums_of_ends(potential))
-        carried = self.layout.at_both_ends(flows)
+        through = self.layout.sums_at_nodes(currents_along(wide, ends))
+        flows = currents_along(wide, self.layout.sums_at_edges(potential))
+        carried = self.layout.sums_at_nodes(flows)
         free = [torch.where(n == 0, g, 0) for g, n in zip(edges, ends, strict=True)]
         if self.current is not None:
             carried = beside(carried, self.current) + beside(self.current, carried)

@@ -259,7 +259,7 @@ class Elimination:
         if not bool(refused.any()):
             return
         b, c = refused.nonzero()[0].tolist()
-        diagonal = leak + layout.at_both_ends(layout.edges(conductance))
+        diagonal = leak + layout.sums_at_nodes(layout.edges(conductance))
         node = (diagonal[b, ..., c] < 0).nonzero().tolist()
         why = "a pivot that is not positive" if wrong[b, c] else "one that is singular to rounding"
         if node:

@@ -271,8 +271,8 @@ class FiniteVolumes:
     def _between(self, k: Tensor, arithmetic: Tensor | float, faces: Tensor | None) -> Tensor:
         """k of the edges, (B, E, C)."""
         if faces is None:
-            in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
-            return in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
+            in_series = 2 * (1 - arithmetic) / self.graph.sums_at_edges(k.reciprocal())[0]
+            return in_series + 0.5 * arithmetic * self.graph.sums_at_edges(k)[0]
         self.require_faces()
         check_field("faces", faces)
         shape = (k.shape[0], self.graph.num_edges, k.shape[2])

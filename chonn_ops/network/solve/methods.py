@@ -136,7 +136,7 @@ class Networks(NamedTuple):
         return (*self.fields, periodic, *options, graph)
 
     @property
-    def plain(self) -> tuple[list[Tensor], Tensor, Layout]:
+    def detached(self) -> tuple[list[Tensor], Tensor, Layout]:
         """Conductances and leak without a gradient, and the layout."""
         return [g.detach() for g in self.conductance], self.leak.detach(), self.layout
 

@@ -47,7 +47,7 @@ from chonn_lab.benchmarks.network import (
     spsolve,
 )
 from chonn_ops import Graph, raster
-from chonn_ops.network.direct.plan import plan_of
+from chonn_ops.network.direct.plan import plan_of_dissection
 
 CONTRAST = 100.0
 BLOCKS = (1, 4, 16, 64)
@@ -88,7 +88,7 @@ def plan(shape: Shape, nodes: int) -> Call:
 
     def call() -> None:
         graph = Graph(edges, nodes, positions)
-        plan_of(graph.dissection(1), *graph.edge_ends(), graph)
+        plan_of_dissection(graph.dissection(1), *graph.edge_ends(), graph)
 
     return call
 
