@@ -409,7 +409,7 @@ class NetworkFields:
     where no node exists.
 
     `maps` has "conductivity", or "conductivity 0" and so on along each axis of a head; "source" and
-    "potential", see `SolvedNetworks`. Of a network cell also "leak", "length_scale" sqrt(k / l) in
+    "potential", see `SolvedNetworks`; for a network cell also "leak", "length_scale" sqrt(k / l) in
     the unit of the domain, and "power", dissipated in the leak of a node and in half of each of its
     edges. Real parts at a frequency. `currents` are the current density along each axis at the
     nodes, 0 where none exists; at a frequency the mean flow of power.
@@ -509,7 +509,7 @@ def law_curve(law: Law, drops: Tensor, points: int = 101) -> tuple[Tensor, Tenso
     Parameters
     ----------
     law : law
-        Of `features`, if it has any, all elements are taken. A law that is given by its inverse
+        If it has `features`, all elements are taken. A law that is given by its inverse
         takes currents over conductances for drops.
     drops : Tensor, any shape
         What the elements of the data see, such as the potentials of leaks. A law does not know

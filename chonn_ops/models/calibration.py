@@ -64,7 +64,7 @@ class Samples(NamedTuple):
     geometry: Geometry
 
     def some(self, which: slice | Tensor) -> Samples:
-        """Those of a slice, or where a tensor of bool (B,) is true."""
+        """The samples of a slice, or those for which a tensor of bool (B,) is true."""
         x, y, inside, geometry = self
         mask = geometry.mask
         if mask is not None and mask.dim() == inside.dim():

@@ -115,8 +115,8 @@ class NeighbourFeatures(nn.Module):
         self.even, self.odd = nn.Parameter(even), nn.Parameter(torch.zeros_like(even))
 
     def forward(self, z: Tensor, periodic: Sequence[bool], geometry: Geometry | None) -> Tensor:
-        """Of nodes of a grid, (B, \\*grid, C), or of a mesh, (B, N, C); of homogeneous media
-        without a geometry."""
+        """Features of nodes of a grid, (B, \\*grid, C), or of a mesh, (B, N, C); 0 as in a
+        homogeneous medium without a geometry."""
         greatest = z.new_zeros(*z.shape[:-1], self.size)
         if geometry is None:
             return greatest

@@ -156,7 +156,7 @@ class Pretrained(Stated):
         ----------
         name : str or path
             A folder of `save_pretrained`, or one of `chonn_ops.models.pretrained.names`, whose
-            data, training and scores `chonn_ops.models.pretrained.card` has. Of a folder with such
+            data, training and scores `chonn_ops.models.pretrained.card` has. For a folder with such
             a name pass the `Path`.
 
         Returns

@@ -106,8 +106,8 @@ class Currents(NamedTuple):
     Attributes
     ----------
     edges : tuple of Tensor, shape (B, \\*grid, C), one an axis
-        Entry p is the current from node p to the next one along that axis; 0 where no edge is. Of a
-        graph one, (B, E, C): the current from each edge's first node to its second.
+        Entry p is the current from node p to the next one along that axis; 0 where no edge is. A
+        graph has one, (B, E, C): the current from each edge's first node to its second.
     walls : Tensor, shape (B, \\*grid, C)
         Current from each node out of the domain, through all of its walls and, of a node that
         `Circuit.hold` holds, into what holds it; negative where it comes in. Summed over the nodes
@@ -138,7 +138,7 @@ class Extents(NamedTuple):
 
     @classmethod
     def refused(cls) -> Extents:
-        """Those of a circuit whose edges have no length of their own, and no law but Ohm's."""
+        """Extents of a circuit whose edges have no length of their own, and no law but Ohm's."""
         return cls([], [])
 
 

@@ -283,7 +283,7 @@ def _network_potentials(
         rest = rest - leak * _ratio(over_parts(rest, node), leaks)
         (a, _), (b, _) = solve(leak + ground, rest + within, leak)
         b = 1 - b
-        # Of two forms the one with less rounding is taken.
+        # Two forms are equal without rounding; the one that has less is taken.
         at_ground, at_leaks = over_parts(ground * a, node), -over_parts(leak * a, node)
         rounding = over_parts(a.abs(), node, largest=True) * over_parts(ground, node)
         m = torch.where(over_parts(leak * a.abs(), node) > rounding, at_ground, at_leaks)

@@ -12,8 +12,8 @@ Leaks are 1e-3; the raster has none.
 Contenders
     chonn-ops           in float32, and in float64 as all others are
     CHOLMOD             of scikit-sparse. Nodes are ordered and the pattern is analysed beforehand.
-                        Of three orderings, simplicial and supernodal, and for pairs of blocks of 1
-                        to 64 sources, the fastest one: `setting`. Its BLAS is OpenBLAS where the
+                        `setting` is the fastest of three orderings, simplicial and supernodal, and
+                        for pairs of blocks of 1 to 64 sources. Its BLAS is OpenBLAS where the
                         loader finds that, else PyTorch's
     splu                SciPy's sparse LU, at its best for symmetric matrices
 

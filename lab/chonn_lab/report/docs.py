@@ -70,7 +70,7 @@ def pages() -> dict[Path, str]:
     """README.md and the pages of docs/ as the result files make them."""
     studies = read_studies(RUNS)
     chosen = [study for study in studies if study.name in page.WORDS["studies"]]
-    # Those of a search have other models than the paper.
+    # Studies of a search have other models than the paper.
     rows = page.overview(chosen)
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
     blocks: dict[str, Callable[[], str]] = {
