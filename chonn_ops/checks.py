@@ -116,6 +116,13 @@ def check_open_unit_interval(**values: Any) -> None:
             raise error(name, "above 0 and below 1", value)
 
 
+def check_each(name: str, values: Tensor, right: Tensor, expected: str) -> None:
+    """Raise a ValueError with the first of the values, and its place, that is not `right`."""
+    if not bool(right.all()):
+        at = tuple((~right).nonzero()[0].tolist())
+        raise error(name, expected, f"{values[at].item()} at {at}")
+
+
 def check_bool(**values: Any) -> None:
     """Raise a ValueError for the first value that is neither True nor False."""
     for name, value in values.items():

@@ -49,6 +49,7 @@ from torch.utils.data import Dataset, IterableDataset
 from chonn_ops._dtypes import widened
 from chonn_ops.checks import (
     check_axes,
+    check_each,
     check_integer,
     check_number,
     check_open_unit_interval,
@@ -205,9 +206,8 @@ class Bands(nn.Module):
         if spread.shape != prediction.shape:
             wanted = f"shape {tuple(prediction.shape)}, as the prediction has"
             raise error("spread", wanted, tuple(spread.shape))
-        if not bool(((spread >= 0) & spread.isfinite()).all()):
-            bad = spread.min() if bool(spread.isfinite().all()) else spread[~spread.isfinite()][0]
-            raise error("spread", "at least 0 and finite everywhere", bad.item())
+        right = (spread >= 0) & spread.isfinite()
+        check_each("spread", spread, right, "at least 0 and finite everywhere")
         # Models agree on a boundary value to rounding, and so does the target: no band is narrower.
         size = _per_sample(_points(prediction.detach().abs()).amax(dim=1), prediction)
         return prediction, spread.maximum(size * torch.finfo(spread.dtype).eps)

@@ -202,6 +202,9 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops.inspect import read_circuits
+    >>> from chonn_ops.nn import Network, NetworkCell
     >>> cell = NetworkCell(4, 2, Network(num_networks=1))
     >>> read_circuits(cell, torch.ones(1, 8, 8, 4))["networks"][0]["grid"]
     [8, 8]
@@ -488,9 +491,10 @@ def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> from chonn_ops import CHONNNetwork2d
+    >>> import torch
+    >>> from chonn_ops import CHONNNetwork2d, inspect
     >>> values = torch.linspace(0.1, 10, 50)[:, None]
-    >>> conductivity_law(CHONNNetwork2d(1, 1), values).shape
+    >>> inspect.conductivity_law(CHONNNetwork2d(1, 1), values).shape
     torch.Size([50, 2, 1])
     """
     if not isinstance(model, CHONNNetwork) or not isinstance(model.trunk, PointwiseTrunk):
@@ -525,8 +529,9 @@ def law_curve(law: Law, drops: Tensor, points: int = 101) -> tuple[Tensor, Tenso
 
     Examples
     --------
-    >>> from chonn_ops import laws
-    >>> x, y = law_curve(laws.Power(3), torch.tensor([0.0, 2.0]), 3)
+    >>> import torch
+    >>> from chonn_ops import inspect, laws
+    >>> x, y = inspect.law_curve(laws.Power(3), torch.tensor([0.0, 2.0]), 3)
     >>> x.tolist(), y[:, 0].tolist()
     ([0.0, 1.0, 2.0], [0.0, 1.0, 4.0])
     """

@@ -138,7 +138,7 @@ class Extents(NamedTuple):
 
     @classmethod
     def refused(cls) -> Extents:
-        """Extents of a circuit whose edges have no length of their own, and no law but Ohm's."""
+        """Those of a circuit whose edges have no length of their own, and no law but Ohm's."""
         return cls([], [])
 
 

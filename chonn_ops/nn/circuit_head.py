@@ -205,6 +205,8 @@ class CircuitHead(Stated):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops.nn import CircuitHead
     >>> head = CircuitHead(16, spatial_dims=2)
     >>> head(torch.randn(4, 32, 48, 16)).shape
     torch.Size([4, 32, 48, 1])

@@ -56,6 +56,7 @@ class CKBOptions:
 
     Examples
     --------
+    >>> from chonn_ops import CKBOptions, Network
     >>> CKBOptions(cell=Network(num_networks=4), boundary="periodic").order
     1
     """
@@ -102,6 +103,7 @@ class CKBOptions:
 
         Examples
         --------
+        >>> from chonn_ops import CKBOptions
         >>> CKBOptions.from_mapping({"cell": "scan", "order": 3, "d_state": 4}).cell.d_state
         4
         """

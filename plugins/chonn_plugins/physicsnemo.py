@@ -1,5 +1,6 @@
 """The models of chonn-ops as PhysicsNeMo's: registered by name, saved as and loaded from .mdlus.
 
+>>> from physicsnemo.core import ModelRegistry, Module
 >>> model = ModelRegistry().factory("chonn_network")(1, 1, boundary="periodic")
 >>> model.save("darcy.mdlus")
 >>> model = Module.from_checkpoint("darcy.mdlus")

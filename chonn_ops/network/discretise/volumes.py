@@ -18,6 +18,7 @@ from chonn_ops.checks import (
     NETWORK_DTYPES,
     as_tensor,
     check_above,
+    check_each,
     check_field,
     check_not_negative,
     check_shape,
@@ -93,6 +94,7 @@ class FiniteVolumes:
 
     Examples
     --------
+    >>> from chonn_ops import FiniteVolumes
     >>> square = FiniteVolumes.from_cells([[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]])
     >>> square.weight.tolist(), square.walls.area.tolist()
     ([0.5, 0.5, 0.5, 0.5], [1.0, 1.0, 1.0, 1.0])
@@ -394,9 +396,7 @@ def _numbers(
     """Finite numbers of at least, or above, `least` as a tensor of this shape."""
     numbers = real_numbers(name, values, torch.float64).double()
     check_shape(name, numbers, *shape)
-    wrong = ~numbers.isfinite() | (numbers < least) | (above & (numbers == least))
-    if wrong.any():
-        at = tuple(wrong.nonzero()[0].tolist())
-        bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
-        raise error(name, f"finite numbers{bound}", f"{numbers[at].item()} at {at}")
+    right = numbers.isfinite() & (numbers > least if above else numbers >= least)
+    bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
+    check_each(name, numbers, right, f"finite numbers{bound}")
     return numbers

@@ -35,6 +35,8 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_plugins.neuralop import CHONNNetwork
     >>> model = CHONNNetwork(1, 1)
     >>> x, y = torch.rand(4, 1, 32, 32) + 0.1, torch.rand(4, 1, 32, 32)
     >>> residual = model.calibrate(x, y)  # optional: some training samples, as the loss has them
