@@ -28,7 +28,7 @@ class Face(NamedTuple):
     conductivity : Tensor
         k of the cells.
     area : float or Tensor
-        Of the face.
+        Area of the face.
     distance : float or Tensor
         From the cell's node to the face, > 0; the float 0 for a node on the face.
     step : float or Tensor

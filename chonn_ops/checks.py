@@ -116,6 +116,13 @@ def check_open_unit_interval(**values: Any) -> None:
             raise error(name, "above 0 and below 1", value)
 
 
+def check_each(name: str, values: Tensor, right: Tensor, expected: str) -> None:
+    """Raise a ValueError with the first of the values, and its place, that is not `right`."""
+    if not bool(right.all()):
+        at = tuple((~right).nonzero()[0].tolist())
+        raise error(name, expected, f"{values[at].item()} at {at}")
+
+
 def check_bool(**values: Any) -> None:
     """Raise a ValueError for the first value that is neither True nor False."""
     for name, value in values.items():
@@ -182,7 +189,7 @@ def as_tensor(
         raise error(name, "numbers, as an array or a Tensor", actual) from failure
 
 
-def plain(name: str, value: Any) -> Any:
+def json_value(name: str, value: Any) -> Any:
     """An argument as files of JSON can hold it: tensors, arrays and numbers of NumPy become numbers
     and lists of Python's, other sequences and mappings lists and dictionaries, and so does what has
     a method `to_mapping`. A ValueError for what has no such form, such as a dtype or a tensor on
@@ -190,16 +197,16 @@ def plain(name: str, value: Any) -> Any:
     if hasattr(value, "to_mapping"):
         value = value.to_mapping()
     if isinstance(value, Mapping):
-        return {key: plain(f"{name}.{key}", entry) for key, entry in value.items()}
+        return {key: json_value(f"{name}.{key}", entry) for key, entry in value.items()}
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         try:
-            return plain(name, value.tolist())
+            return json_value(name, value.tolist())
         except RuntimeError as failure:  # no values, or not dense
             raise error(name, "numbers that can be read", repr(value)) from failure
     if value is None or isinstance(value, (bool, str, int, float)):
         return value
     if isinstance(value, Sequence):
-        return [plain(name, entry) for entry in value]
+        return [json_value(name, entry) for entry in value]
     raise error(name, "numbers, words, or lists or mappings of them", repr(value))
 
 

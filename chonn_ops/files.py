@@ -24,8 +24,8 @@ def refuse_existing(path: Path, force: bool) -> None:
 def whole_file(path: Path, force: bool) -> Iterator[Path]:
     """An empty temporary file beside ``path`` that becomes ``path`` if the block succeeds.
 
-    Any exception, KeyboardInterrupt and SystemExit included, removes it. Of two processes that
-    write the same file at once, the last one wins, with a whole file. Errors are those of
+    Any exception, KeyboardInterrupt and SystemExit included, removes it. When two
+    processes write the same file at once, the last one wins, with a whole file. Errors are those of
     `refuse_existing`; the OSError of a file that cannot be written names ``path``.
     """
     refuse_existing(path, force)

@@ -76,6 +76,7 @@ class MetricAccumulator:
     Examples
     --------
     >>> import torch
+    >>> from chonn_ops.metrics import MetricAccumulator
     >>> metrics = MetricAccumulator(initial_step=1)
     >>> target = torch.rand(3, 16, 16, 5, 1)
     >>> metrics.update(target[:2] + 1, target[:2])

@@ -49,6 +49,7 @@ from torch.utils.data import Dataset, IterableDataset
 from chonn_ops._dtypes import widened
 from chonn_ops.checks import (
     check_axes,
+    check_each,
     check_integer,
     check_number,
     check_open_unit_interval,
@@ -133,7 +134,7 @@ class Ensemble(nn.Module):
         predictions = torch.stack(members)
         # Squares may be beyond the precision of fields: those of 300 are infinite in float16.
         variance = widened(predictions).var(dim=0)
-        average = _beside(variance, _points(variance).mean(dim=1))
+        average = _per_sample(_points(variance).mean(dim=1), variance)
         spread = ((variance + average) / 2).sqrt()
         return predictions.mean(dim=0), spread.to(predictions.dtype)
 
@@ -205,11 +206,10 @@ class Bands(nn.Module):
         if spread.shape != prediction.shape:
             wanted = f"shape {tuple(prediction.shape)}, as the prediction has"
             raise error("spread", wanted, tuple(spread.shape))
-        if not bool(((spread >= 0) & spread.isfinite()).all()):
-            bad = spread.min() if bool(spread.isfinite().all()) else spread[~spread.isfinite()][0]
-            raise error("spread", "at least 0 and finite everywhere", bad.item())
+        right = (spread >= 0) & spread.isfinite()
+        check_each("spread", spread, right, "at least 0 and finite everywhere")
         # Models agree on a boundary value to rounding, and so does the target: no band is narrower.
-        size = _beside(prediction, _points(prediction.detach().abs()).amax(dim=1))
+        size = _per_sample(_points(prediction.detach().abs()).amax(dim=1), prediction)
         return prediction, spread.maximum(size * torch.finfo(spread.dtype).eps)
 
 
@@ -517,7 +517,7 @@ def _points(field: Tensor) -> Tensor:
     return field.reshape(len(field), math.prod(field.shape[1:]))
 
 
-def _beside(field: Tensor, values: Tensor) -> Tensor:
+def _per_sample(values: Tensor, field: Tensor) -> Tensor:
     """Values (B,) in a shape that broadcasts with a field (B, ...)."""
     return values.view(-1, *(1,) * (field.ndim - 1))
 

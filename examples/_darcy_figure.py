@@ -4,8 +4,6 @@ It shows the input, the truth, each model's prediction and error, and the conduc
 networks learned.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

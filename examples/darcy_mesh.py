@@ -8,8 +8,6 @@ volume of k and of 1 / k. "Equation" solves the equation with the k that these m
     python examples/darcy_mesh.py --seconds 150
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from typing import NamedTuple

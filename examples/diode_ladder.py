@@ -5,8 +5,6 @@ Each section is a resistor of 1 kilohm in series and a diode to ground, fed by s
     python examples/diode_ladder.py --sections 20
 """
 
-from __future__ import annotations
-
 import argparse
 
 from chonn_plugins.openmp import sleep_while_waiting

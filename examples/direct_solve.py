@@ -8,8 +8,6 @@ The pressure is the voltage. Its gradient with respect to the permeability costs
     python examples/direct_solve.py --resolution 64
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -7,8 +7,6 @@ are insulated. A file that is missing is made by gmsh: a plate of 200 x 100 mm w
     python examples/gmsh_part.py part.msh
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from pathlib import Path

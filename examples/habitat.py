@@ -8,8 +8,6 @@ of a unit current from one to the other. All pairs need one elimination.
     python examples/habitat.py --figure habitat.png
 """
 
-from __future__ import annotations
-
 import argparse
 
 from chonn_plugins.openmp import sleep_while_waiting

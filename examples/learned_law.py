@@ -4,8 +4,6 @@ The fields obey -laplace v + psi(v) = f with v = 0 at the walls. The true uptake
 Menten's, 100 v / (1 + v), and the data have a noise of 1 % of each field's largest value.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from chonn_plugins.openmp import sleep_while_waiting

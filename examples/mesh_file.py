@@ -7,8 +7,6 @@ data, that of --conductivity, and writes u for ParaView.
     python examples/mesh_file.py part.msh --output temperature.vtu
 """
 
-from __future__ import annotations
-
 import argparse
 
 from chonn_plugins.openmp import sleep_while_waiting

@@ -7,8 +7,6 @@ files ``darcy_{train,test}_{16,32}.pt`` into the folder if they are missing.
     python examples/neuralop_darcy.py --data folder --epochs 10
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -11,8 +11,6 @@ resumes; finished runs with the same settings are read back.
     python examples/pdebench_darcy.py --data my_darcy.hdf5 --modes 8 --epochs 30 --seeds 0 1 2
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

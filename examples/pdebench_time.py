@@ -21,8 +21,6 @@ known. Half an hour of one core, of which the samples take six minutes and 1.9 G
     python examples/pdebench_time.py --published --models chonn_network --epochs 1 --output runs/pub
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,8 +8,6 @@ much each throat's radius matters.
     python examples/pore_network.py --figure pores.png
 """
 
-from __future__ import annotations
-
 import argparse
 from itertools import combinations
 

@@ -7,8 +7,6 @@ spacing of the grid enters the conductances of its circuit.
     python examples/pretrained.py --resolutions 64 128
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

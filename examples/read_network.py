@@ -6,8 +6,6 @@
     python examples/read_network.py
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -5,8 +5,6 @@ The water content is a law of leaks; conductivities are those of the sweep befor
     python examples/richards.py --cells 40
 """
 
-from __future__ import annotations
-
 import argparse
 
 from chonn_plugins.openmp import sleep_while_waiting

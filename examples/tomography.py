@@ -8,8 +8,6 @@ grid's rim count. Two priors recover the conductivity; the error bar is that of 
     python examples/tomography.py --electrodes 32 --resolution 64 --figure tomography.png
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 

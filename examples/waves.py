@@ -7,8 +7,6 @@ Helmholtz equation. The edges of the picture absorb, the obstacle is hard.
     python examples/waves.py --output waves.png
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

@@ -7,8 +7,6 @@ drawn from the prior, so that its error bars can be checked: 90 % of the nodes s
     python examples/wells.py --resolution 64 --figure wells.png
 """
 
-from __future__ import annotations
-
 import argparse
 
 from chonn_plugins.openmp import sleep_while_waiting

@@ -1,6 +1,7 @@
 """Every Python block of README and docs runs; links, files and names in the pages exist."""
 
 import doctest
+import importlib
 import importlib.util
 import pkgutil
 import re
@@ -28,6 +29,9 @@ PLAIN |= {"performance.md", "results.md"}
 WITH_CODE = [page for page in PAGES if page.name not in PLAIN]
 
 
+SOURCES = [x for x in sorted((ROOT / "chonn_ops").glob("**/*.py")) if ">>> " in x.read_text()]
+
+
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -48,6 +52,16 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
         assert example.examples, code
         example.globs = names  # not a copy: later blocks use what earlier ones define
         assert not doctest.DocTestRunner(verbose=False).run(example, clear_globs=False).failed
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_examples_of_docstrings_run_as_pasted(source):
+    """They import all that they name: nothing is known of the module that they are in."""
+    name = ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    examples = doctest.DocTestFinder().find(importlib.import_module(name), globs={})
+    results = [doctest.DocTestRunner(verbose=False).run(example) for example in examples]
+    assert sum(result.attempted for result in results) == source.read_text().count(">>> ")
+    assert not any(result.failed for result in results)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

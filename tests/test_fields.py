@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Dirichlet, Scan
-from chonn_ops.checks import plain
+from chonn_ops.checks import json_value
 from chonn_ops.nn.circuit_head import CircuitHead
 from chonn_ops.nn.geometry import NODES
 from chonn_plugins.fields import build
@@ -112,7 +112,7 @@ def test_options_are_plain_and_complete():
     ids=str,
 )
 def test_numbers_are_plain(given, expected):
-    found = plain("a", given)
+    found = json_value("a", given)
     assert found == expected
     assert json.loads(json.dumps(found)) == expected
 
@@ -122,9 +122,10 @@ def test_numbers_are_plain(given, expected):
 )
 def test_options_of_blocks_are_plain(cell):
     """Those that a program made of its own numbers, too."""
-    for options in (CKBOptions.from_mapping(cell), CKBOptions.from_mapping(plain("ckb", cell))):
-        mapping = options.to_mapping()
-        assert CKBOptions.from_mapping(json.loads(json.dumps(mapping))) == options
+    for given in (cell, json_value("ckb", cell)):
+        options = CKBOptions.from_mapping(given)
+        mapping = json.loads(json.dumps(options.to_mapping()))
+        assert CKBOptions.from_mapping(mapping) == options
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,9 @@ def to_netlist(
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops.inspect import to_netlist
+    >>> from chonn_ops.nn import Network, NetworkCell
     >>> text = to_netlist(NetworkCell(4, 2, Network(num_networks=1)), torch.randn(1, 8, 8, 4))
     >>> text.splitlines()[0]
     'NetworkCell: 1 network of 8 x 8 nodes'

@@ -77,7 +77,7 @@ def write_page(
     ----------
     trained : TrainedModel
     samples : Samples
-        Correlations are over all of them, quantiles over the first 16. Of learned laws
+        Correlations are over all of them, quantiles over the first 16. For learned laws
         (`chonn_ops.laws.Monotone`) the drops that their elements have seen: the page is their
         curves over that range.
     output : path

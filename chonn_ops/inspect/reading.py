@@ -202,6 +202,9 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops.inspect import read_circuits
+    >>> from chonn_ops.nn import Network, NetworkCell
     >>> cell = NetworkCell(4, 2, Network(num_networks=1))
     >>> read_circuits(cell, torch.ones(1, 8, 8, 4))["networks"][0]["grid"]
     [8, 8]
@@ -409,7 +412,7 @@ class NetworkFields:
     where no node exists.
 
     `maps` has "conductivity", or "conductivity 0" and so on along each axis of a head; "source" and
-    "potential", see `SolvedNetworks`. Of a network cell also "leak", "length_scale" sqrt(k / l) in
+    "potential", see `SolvedNetworks`; for a network cell also "leak", "length_scale" sqrt(k / l) in
     the unit of the domain, and "power", dissipated in the leak of a node and in half of each of its
     edges. Real parts at a frequency. `currents` are the current density along each axis at the
     nodes, 0 where none exists; at a frequency the mean flow of power.
@@ -488,9 +491,10 @@ def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> from chonn_ops import CHONNNetwork2d
+    >>> import torch
+    >>> from chonn_ops import CHONNNetwork2d, inspect
     >>> values = torch.linspace(0.1, 10, 50)[:, None]
-    >>> conductivity_law(CHONNNetwork2d(1, 1), values).shape
+    >>> inspect.conductivity_law(CHONNNetwork2d(1, 1), values).shape
     torch.Size([50, 2, 1])
     """
     if not isinstance(model, CHONNNetwork) or not isinstance(model.trunk, PointwiseTrunk):
@@ -509,7 +513,7 @@ def law_curve(law: Law, drops: Tensor, points: int = 101) -> tuple[Tensor, Tenso
     Parameters
     ----------
     law : law
-        Of `features`, if it has any, all elements are taken. A law that is given by its inverse
+        If it has `features`, all elements are taken. A law that is given by its inverse
         takes currents over conductances for drops.
     drops : Tensor, any shape
         What the elements of the data see, such as the potentials of leaks. A law does not know
@@ -525,8 +529,9 @@ def law_curve(law: Law, drops: Tensor, points: int = 101) -> tuple[Tensor, Tenso
 
     Examples
     --------
-    >>> from chonn_ops import laws
-    >>> x, y = law_curve(laws.Power(3), torch.tensor([0.0, 2.0]), 3)
+    >>> import torch
+    >>> from chonn_ops import inspect, laws
+    >>> x, y = inspect.law_curve(laws.Power(3), torch.tensor([0.0, 2.0]), 3)
     >>> x.tolist(), y[:, 0].tolist()
     ([0.0, 1.0, 2.0], [0.0, 1.0, 4.0])
     """

@@ -151,7 +151,8 @@ def read_samples(
     if not len(samples):
         raise error(path, f"samples from number {first} on", "none")
     if not samples.fields.isfinite().all():
-        raise error(path, "finite fields", "infinity or NaN")
+        bad = int((~samples.fields.isfinite()).sum())
+        raise error(path, "finite fields", f"{bad} of {samples.fields.numel()} that are not")
     return samples
 
 

@@ -104,10 +104,10 @@ class MeshDomain(_Domain):
         return (self.volumes.weight.to(self.mask.device)[None, :, None],)
 
     def at_corners(self, edges: Sequence[Tensor]) -> Tensor:
-        return self.layout.at_both_ends([edges[0][None, :, None] / 2])[..., 0]
+        return self.layout.sums_at_nodes([edges[0][None, :, None] / 2])[..., 0]
 
     def at_edges(self, corners: Tensor) -> list[Tensor]:
-        return [self.layout.sums_of_ends(corners[..., None] / 2)[0][0, :, 0]]
+        return [self.layout.sums_at_edges(corners[..., None] / 2)[0][0, :, 0]]
 
 
 Domain = GridDomain | MeshDomain

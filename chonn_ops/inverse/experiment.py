@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error, numbers_of
+from chonn_ops.checks import check_each, error, numbers_of
 from chonn_ops.inverse.domain import Domain, eliminate, solve_on
 from chonn_ops.network import Factorization
 
@@ -51,12 +51,11 @@ def weights_of(nodes: Any, domain: Domain) -> Tensor:
                 "which are integers"
             )
             raise error("nodes", expected, f"{places.dtype} of shape {tuple(places.shape)}")
-        weights = places.detach().double().flatten(1)
-        if not bool(weights.isfinite().all()):
-            raise error("nodes", "finite weights", "NaN or infinity")
-        if bool((weights[:, ~inside] != 0).any()):
-            raise error("nodes", "weights of 0 at missing nodes", "others")
-        return weights
+        weights = places.detach().double()
+        check_each("nodes", weights, weights.isfinite(), "finite weights")
+        allowed = domain.mask | (weights == 0)
+        check_each("nodes", weights, allowed, "weights of 0 at missing nodes")
+        return weights.flatten(1)
     else:
         places = places[:, None] if places.dim() == 1 == axes else places
         if places.dim() != 2 or places.shape[1] != axes:

@@ -28,6 +28,7 @@ from chonn_ops.checks import (
     check_above,
     check_bool,
     check_choice,
+    check_each,
     check_integer,
     check_open_unit_interval,
     error,
@@ -329,7 +330,8 @@ def reconstruct(
         domain = domain_of(grid, spacing, mask, boundary, device)
     else:
         if mask is not None or spacing != 1:
-            raise error("mask, spacing", "none of them with volumes", "some")
+            given = "a mask" if mask is not None else f"spacing {spacing}"
+            raise error("mask, spacing", "none of them with volumes", given)
         domain = domain_on(volumes, boundary, device)
     for name, x in known.items():
         if x is not None:
@@ -349,8 +351,9 @@ def reconstruct(
         raise error("measured", f"{len(weights)} values a source, one a node", values.shape[1])
     rows = (~values.isnan()).nonzero()
     kept = values[rows[:, 0], rows[:, 1]]
-    if not len(rows) or not bool(kept.isfinite().all()):
-        raise error("measured", "finite values, NaN where nothing was measured", "no or infinite")
+    if not len(rows):
+        raise error("measured", "finite values, NaN where nothing was measured", "NaN only")
+    check_each("measured", values, ~values.isinf(), "finite values, NaN where nothing was measured")
     n = domain.mask.numel()
     most = int((math.sqrt(n**2 + 3 * MOST_BYTES / 8) - n) / 3)  # 2 m n + 3 m^2 numbers fit
     if len(rows) > most:
@@ -404,11 +407,9 @@ def _check_known(name: str, x: Tensor, mask: Tensor) -> None:
     inner = x.shape[x.dim() - len(grid) :] if name == "source" else x.shape
     if tuple(inner) != grid:
         raise error(name, f"shape (*grid) = {grid}", tuple(x.shape))
-    inside = x[..., mask]
-    if not bool(inside.isfinite().all()):
-        raise error(name, "finite values at all nodes", "NaN or infinity")
-    if name != "source" and bool((inside < 0).any()):
-        raise error(name, ">= 0 everywhere", f"minimum {inside.min().item():g}")
+    check_each(name, x, x.isfinite() | ~mask, "finite values at all nodes")
+    if name != "source":
+        check_each(name, x, (x >= 0) | ~mask, ">= 0 everywhere")
 
 
 def _noise(noise: Any, values: Tensor, kept: Tensor) -> tuple[Tensor, bool]:
@@ -424,9 +425,8 @@ def _noise(noise: Any, values: Tensor, kept: Tensor) -> tuple[Tensor, bool]:
     except RuntimeError:
         expected = f"a shape that broadcasts to {tuple(values.shape)}"
         raise error("noise", expected, tuple(sigma.shape)) from None
-    at = sigma[~values.isnan()]
-    if not bool((at.isfinite() & (at > 0)).all()):
-        raise error("noise", "finite values > 0", f"minimum {at.min().item():g}")
+    right = (sigma.isfinite() & (sigma > 0)) | values.isnan()
+    check_each("noise", sigma, right, "finite values > 0")
     return sigma, False
 
 
@@ -467,11 +467,9 @@ class _Search:
             expected = f"a number or shape (*grid) = {tuple(mask.shape)}"
             raise error("mean", expected, tuple(field.shape))
         field = torch.where(mask, field, 1.0)
-        if not bool(field.isfinite().all()):
-            raise error("mean", "finite values", "NaN or infinity")
+        check_each("mean", field, field.isfinite(), "finite values")
         if experiment.logarithmic:
-            if bool((field <= 0).any()):
-                raise error("mean", f"> 0 for a {experiment.unknown}", field.min().item())
+            check_each("mean", field, field > 0, f"> 0 for a {experiment.unknown}")
             field = field.log()
         return field.flatten()
 

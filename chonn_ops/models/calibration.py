@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32
-from chonn_ops.network.layout import excess
+from chonn_ops.network.layout import residual_of
 from chonn_ops.nn.circuit_head import (
     ABSORPTION,
     DISTANCE,
@@ -64,7 +64,7 @@ class Samples(NamedTuple):
     geometry: Geometry
 
     def some(self, which: slice | Tensor) -> Samples:
-        """Those of a slice, or where a tensor of bool (B,) is true."""
+        """The samples of a slice, or those for which a tensor of bool (B,) is true."""
         x, y, inside, geometry = self
         mask = geometry.mask
         if mask is not None and mask.dim() == inside.dim():
@@ -196,7 +196,7 @@ class Calibration:
         for powers in self._media(1, -1):
             self._set(Law(powers, [], 1.0))
             circuit = self.head.assemble(self.model.features(x, geometry), *geometry)[0]
-            flows = excess(v, zero, circuit.conductance, zero.real, circuit.layout)
+            flows = residual_of(v, zero, circuit.conductance, zero.real, circuit.layout)
             flows = flows / circuit.volume
             away = inside[..., None] & flows.isfinite()
             away = away if circuit.wall is None else away & (circuit.wall == 0)

@@ -72,7 +72,7 @@ def grid_geometry(
         For a box of another number of axes, or one that does not hold the coordinates.
     """
     axes, sizes = grid.shape[-1], grid.shape[1:-1]
-    # Of no samples nothing can be read: the axes count as ones of length 1.
+    # Without samples nothing can be read: the axes count as ones of length 1.
     samples = grid.detach() if grid.shape[0] else grid.new_zeros(1, *grid.shape[1:])
     ends = torch.stack(
         [

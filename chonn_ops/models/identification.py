@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.network.layout import excess
+from chonn_ops.network.layout import residual_of
 from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
 from chonn_ops.nn.geometry import Geometry
 
@@ -470,7 +470,7 @@ class Identification:
         model, steps = self.model, self.steps
         circuit = model.circuit(v, self.where)
         current = torch.zeros_like(v) if circuit.current is None else circuit.current
-        flow = excess(v, current, circuit.conductance, circuit.leak, circuit.layout)
+        flow = residual_of(v, current, circuit.conductance, circuit.leak, circuit.layout)
         rate = model.rate(v) + flow / circuit.volume / model._slowness(v, store=True)
         if "vorticity" in model.forms:
             rate = rate + model._push(v, 1.0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Condition
-from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
+from chonn_ops.checks import GRID_AXES, as_field, check_each, check_integer, error
 from chonn_ops.models.calibration import Calibration, Samples
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.discretise.grids import Spacing
@@ -115,8 +115,8 @@ class NeighbourFeatures(nn.Module):
         self.even, self.odd = nn.Parameter(even), nn.Parameter(torch.zeros_like(even))
 
     def forward(self, z: Tensor, periodic: Sequence[bool], geometry: Geometry | None) -> Tensor:
-        """Of nodes of a grid, (B, \\*grid, C), or of a mesh, (B, N, C); of homogeneous media
-        without a geometry."""
+        """Features of nodes of a grid, (B, \\*grid, C), or of a mesh, (B, N, C); 0 as in a
+        homogeneous medium without a geometry."""
         greatest = z.new_zeros(*z.shape[:-1], self.size)
         if geometry is None:
             return greatest
@@ -312,16 +312,17 @@ class CHONNNetwork(Pretrained):
         ValueError
             For shapes that do not fit, or numbers that are not finite.
         """
-        x, where = self._points(x, Geometry(**geometry))
+        points, where = self._points(x, Geometry(**geometry))
+        check_each("x", x, x.isfinite(), "finite numbers")
+        check_each("y", y, ~y.isinf(), "finite numbers, NaN where it is not known")
         y = y if where.volumes is not None else y.movedim(1, -1)
-        if y.shape != (*x.shape[:-1], self.out_channels):
-            raise error("y", "a field of outputs for each input", tuple(y.shape))
-        if not x.isfinite().all() or y.isinf().any() or y.isnan().all():
-            raise error("x, y", "finite numbers", "others")
+        if y.shape != (*points.shape[:-1], self.out_channels) or y.isnan().all():
+            actual = "NaN only" if y.isnan().all() else tuple(y.shape)
+            raise error("y", "a field of outputs for each input", actual)
         inside = ~y.isnan().any(-1)
         if where.mask is not None:
             inside = inside & where.mask
-        return Calibration(self, Samples(x, y, inside, where)).run()
+        return Calibration(self, Samples(points, y, inside, where)).run()
 
 
 class CHONNNetwork1d(CHONNNetwork):
@@ -372,6 +373,8 @@ class CHONNNetwork2d(CHONNNetwork):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops import CHONNNetwork2d
     >>> model = CHONNNetwork2d(1, 1)
     >>> k, u = torch.rand(8, 1, 32, 48) + 0.1, torch.rand(8, 1, 32, 48)
     >>> residual = model.calibrate(k, u)

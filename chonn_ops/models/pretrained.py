@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from chonn_ops._optional import import_optional
 from chonn_ops.boundary import Condition
-from chonn_ops.checks import check_choice, error, plain
+from chonn_ops.checks import check_choice, error, json_value
 from chonn_ops.files import whole_file
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.layers import Stated
@@ -121,7 +121,7 @@ class Pretrained(Stated):
             if isinstance(value, nn.Module):
                 expected = "None, as files hold no modules of your own; torch.save(model.state_dict"
                 raise error(name, f"{expected}(), path) keeps the weights", type(value).__name__)
-        options, state = plain("options", known), self.state_dict()
+        options, state = json_value("options", known), self.state_dict()
         try:
             with torch.device("meta"):
                 same = kind(**options_of(options))
@@ -156,7 +156,7 @@ class Pretrained(Stated):
         ----------
         name : str or path
             A folder of `save_pretrained`, or one of `chonn_ops.models.pretrained.names`, whose
-            data, training and scores `chonn_ops.models.pretrained.card` has. Of a folder with such
+            data, training and scores `chonn_ops.models.pretrained.card` has. For a folder with such
             a name pass the `Path`.
 
         Returns

@@ -731,6 +731,8 @@ class CHONNStep2d(_CHONNStep):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops import CHONNStep2d
     >>> model = CHONNStep2d(2)
     >>> residual = model.calibrate(torch.rand(4, 5, 2, 8, 8))
     >>> model(torch.rand(4, 2, 8, 8)).shape

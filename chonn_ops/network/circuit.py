@@ -106,8 +106,8 @@ class Currents(NamedTuple):
     Attributes
     ----------
     edges : tuple of Tensor, shape (B, \\*grid, C), one an axis
-        Entry p is the current from node p to the next one along that axis; 0 where no edge is. Of a
-        graph one, (B, E, C): the current from each edge's first node to its second.
+        Entry p is the current from node p to the next one along that axis; 0 where no edge is. A
+        graph has one, (B, E, C): the current from each edge's first node to its second.
     walls : Tensor, shape (B, \\*grid, C)
         Current from each node out of the domain, through all of its walls and, of a node that
         `Circuit.hold` holds, into what holds it; negative where it comes in. Summed over the nodes
@@ -285,11 +285,11 @@ class Circuit:
         ValueError
             Wrong shape, dtype or device; negative conductances or leaks in a network whose matrix
             is not positive definite (found on the CPU only, because reading values stalls a GPU);
-            a source in a connected part without leak, whether
-            or not the part's sources sum to 0, which is named (by all backends but "triton", which
-            reads no value: there one node of the part has potential 0, and the backward error is
-            large unless the sources sum to 0); `Iterative` for complex networks, graphs, several
-            sources or negative numbers; an unknown or unavailable backend.
+            a source in a connected part without leak, whether or not the part's sources sum to 0,
+            which is named (by all backends but "triton", which reads no value: there one node of
+            the part has potential 0, and the backward error is large unless the sources sum to 0);
+            `Iterative` for complex networks, graphs, several sources or negative numbers; an
+            unknown or unavailable backend.
         RuntimeError
             A network is above the solver's `tol`, or a complex one is at a resonance, or factors
             would take more than all memory, or more than 2 GiB for one circuit on a graph. The
@@ -469,7 +469,7 @@ class Circuit:
         if circuit.current is not None:
             net = net - current_beside("v", circuit.current, v)
         flows = self._flows(v)
-        through = net.abs() + self.layout.at_both_ends([flow.abs() for flow in flows])
+        through = net.abs() + self.layout.sums_at_nodes([flow.abs() for flow in flows])
         return (through + (net + self.layout.outflow(flows)).abs()) / 2
 
     def hold(self, nodes: Tensor, value: Tensor | float | complex = 0.0) -> Circuit:
@@ -511,11 +511,11 @@ class Circuit:
             return self.before.hold(nodes | self.held, values)
         held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=values.device)
         potential = torch.where(beside(nodes, values), values, zero)
-        edges, ends = self.layout.edges(self.conductance), self.layout.sums_of_ends(held)
+        edges, ends = self.layout.edges(self.conductance), self.layout.sums_at_edges(held)
         wide = [at_least_float32(g) for g in edges]  # 256 ones and one more are 256 in bfloat16
-        through = self.layout.at_both_ends(currents_along(wide, ends))
-        flows = currents_along(wide, self.layout.sums_of_ends(potential))
-        carried = self.layout.at_both_ends(flows)
+        through = self.layout.sums_at_nodes(currents_along(wide, ends))
+        flows = currents_along(wide, self.layout.sums_at_edges(potential))
+        carried = self.layout.sums_at_nodes(flows)
         free = [torch.where(n == 0, g, 0) for g, n in zip(edges, ends, strict=True)]
         if self.current is not None:
             carried = beside(carried, self.current) + beside(self.current, carried)

@@ -70,7 +70,7 @@ class _LogDet(torch.autograd.Function):
                 elimination = elimination.wide(g, leak)
             diagonal, entries = elimination.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * (leak.dim() - 2), leak.shape[-1])
-        pairs = zip(layout.sums_of_ends(diagonal), entries, strict=True)
+        pairs = zip(layout.sums_at_edges(diagonal), entries, strict=True)
         resistances = layout.edges([both - 2 * entry for both, entry in pairs])
         fields = zip((diagonal, *resistances), (leak, *g), ctx.needs_input_grad[2:], strict=True)
         grads = (to_dtype_of(grad * x.conj(), like) if need else None for x, like, need in fields)

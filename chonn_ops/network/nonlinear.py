@@ -380,7 +380,7 @@ class _System(NamedTuple):
     def outflow(self, currents: Sequence[Tensor], *, sizes: bool = False) -> Tensor:
         """What elements carry out of each node, or the sum of the numbers of its elements;
         transposes `fields`."""
-        add = self.layout.at_both_ends if sizes else self.layout.outflow
+        add = self.layout.sums_at_nodes if sizes else self.layout.outflow
         pairs = list(zip(self.elements, currents, strict=True))
         edges = [i for e, i in pairs if e.axis is not None]
         out = add(edges) if edges else torch.zeros_like(self.source)
@@ -427,7 +427,7 @@ class _System(NamedTuple):
             ends = (self.layout.at_ends(free, axis) for axis in range(len(edges)))
             inner = [g * p * q for g, (p, q) in zip(edges, ends, strict=True)]
             outer = [g - i for g, i in zip(edges, inner, strict=True)]
-            leak = free * (leak + self.layout.at_both_ends(outer)) + (1 - free)
+            leak = free * (leak + self.layout.sums_at_nodes(outer)) + (1 - free)
             source, edges = source * free, inner
         network = Networks(edges, leak, self.layout, *self.options)
         if derivative:  # what is asked of parts without ground changes nothing
@@ -493,7 +493,7 @@ class _Points(NamedTuple):
         worst = _relative(residual, size, tol)
         if not bool((worst <= tol).any()):  # the rest cannot change that
             return worst, residual
-        ends = system.layout.sums_of_ends(self.v.abs())
+        ends = system.layout.sums_at_edges(self.v.abs())
         for e, (x, y, _, behind) in each:
             if not isinstance(e.law, Ohm):
                 drop = e.size(y if e.inverse else x)

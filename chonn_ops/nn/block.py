@@ -58,6 +58,8 @@ class CKB(nn.Module):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops import CKB, Network
     >>> block = CKB(32, 2, cell=Network(num_networks=8), order=3)
     >>> block(torch.randn(4, 32, 16, 16)).shape
     torch.Size([4, 32, 16, 16])

@@ -18,6 +18,7 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges_within, face_area
 from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
+    Geometry,
     Nodes,
     check_volumes,
     checked_nodes,
@@ -205,6 +206,8 @@ class CircuitHead(Stated):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops.nn import CircuitHead
     >>> head = CircuitHead(16, spatial_dims=2)
     >>> head(torch.randn(4, 32, 48, 16)).shape
     torch.Size([4, 32, 48, 1])
@@ -425,7 +428,7 @@ class CircuitHead(Stated):
         if volumes is not None:
             circuit, size = self._on_graph(logs, c, added, volumes)
         else:
-            circuit, f, size = self._on_grid(logs, c, f, added, spacing, mask, nodes)
+            circuit, f, size = self._on_grid(logs, c, f, added, Geometry(spacing, mask, nodes))
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self._number("cell", k.dtype) * size * f / k
 
@@ -439,11 +442,11 @@ class CircuitHead(Stated):
         return MEAN_GAIN * self._number("mean", dtype)
 
     def _on_grid(
-        self, logs: list[Tensor], c: Tensor, f: Tensor, added: Sequence[Tensor], *geometry: Any
+        self, logs: list[Tensor], c: Tensor, f: Tensor, added: Sequence[Tensor], where: Geometry
     ) -> tuple[Circuit, Tensor, float]:
         """The circuits; their sources, 0 at missing nodes; and the squared step."""
-        (spacing, mask, nodes), real = geometry, logs[0].dtype
-        mean, learned = self.face_mean(real), self._learned_walls(real)
+        spacing, mask, nodes, _ = where
+        mean, learned = self.face_mean(logs[0].dtype), self._learned_walls(logs[0].dtype)
         if isinstance(self._faces, Mapping):
             raise error("boundary", "conditions for the axes of a grid", self._faces)
         steps, lie = spacing_and_nodes(f.shape[:-1], 1.0, self.nodes, spacing, mask, nodes)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import answer, check_choice, check_tensor, error, is_real, plain
+from chonn_ops.checks import answer, check_choice, check_tensor, error, is_real, json_value
 from chonn_ops.network.discretise.grids import Spacing, spacings
 from chonn_ops.network.discretise.volumes import FiniteVolumes
 
@@ -40,7 +40,7 @@ def existing(mask: Tensor, axes: int) -> Tensor:
 
 def checked_nodes(nodes: Any) -> str | tuple[Any, ...]:
     """An option `nodes` as a value that can be hashed; ValueError for an unknown one."""
-    nodes = plain("nodes", nodes)
+    nodes = json_value("nodes", nodes)
     pairs = distances_of(nodes, None)
     if isinstance(nodes, str):
         return nodes
@@ -106,7 +106,7 @@ def node_positions(field: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
 
 def checked_lengths(lengths: Any, axes: int) -> Lengths:
     """The size of a domain as `spacing_and_nodes` takes it, from numbers of any kind."""
-    known = plain("lengths", lengths)
+    known = json_value("lengths", lengths)
     sizes = tuple(spacings(known, axes, "lengths"))
     return sizes if isinstance(known, list) and axes > 1 else sizes[0]
 

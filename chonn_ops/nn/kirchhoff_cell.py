@@ -129,6 +129,8 @@ class KirchhoffCell(Stated):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops.nn import KirchhoffCell, Scan
     >>> cell = KirchhoffCell(24, Scan(d_state=8))
     >>> cell(torch.randn(4, 32, 32, 24)).shape
     torch.Size([4, 32, 32, 24])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import plain
+from chonn_ops.checks import json_value
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,7 +40,7 @@ class Stated(nn.Module):
         options = {}
         for name, value in self.stated().items():
             with contextlib.suppress(ValueError):  # a condition that only its author knows
-                options[name] = plain(name, value)
+                options[name] = json_value(name, value)
         return options
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:

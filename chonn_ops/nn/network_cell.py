@@ -174,6 +174,8 @@ class NetworkCell(Stated):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_ops.nn import Network, NetworkCell
     >>> cell = NetworkCell(24, 2, Network(num_networks=8))
     >>> cell(torch.randn(4, 32, 32, 24)).shape
     torch.Size([4, 32, 32, 8])

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from chonn_ops.checks import check_choice, check_integer, error, plain
+from chonn_ops.checks import check_choice, check_integer, error, json_value
 from chonn_ops.nn.kirchhoff_cell import Scan
 from chonn_ops.nn.layers import NORMS
 from chonn_ops.nn.network_cell import Network
@@ -56,6 +56,7 @@ class CKBOptions:
 
     Examples
     --------
+    >>> from chonn_ops import CKBOptions, Network
     >>> CKBOptions(cell=Network(num_networks=4), boundary="periodic").order
     1
     """
@@ -102,6 +103,7 @@ class CKBOptions:
 
         Examples
         --------
+        >>> from chonn_ops import CKBOptions
         >>> CKBOptions.from_mapping({"cell": "scan", "order": 3, "d_state": 4}).cell.d_state
         4
         """
@@ -126,7 +128,7 @@ class CKBOptions:
         """All options as one flat mapping of plain values, for `from_mapping`."""
         block = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         options = {**block, "cell": self.cell.name, **dataclasses.asdict(self.cell)}
-        return {name: plain(name, value) for name, value in options.items()}
+        return {name: json_value(name, value) for name, value in options.items()}
 
 
 def block_options(options: Mapping[str, Any]) -> CKBOptions:

@@ -19,7 +19,7 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops.scan._lines import scan_fields
 from chonn_ops.scan.arguments import Inputs, Modes
-from chonn_ops.scan.walks import plan
+from chonn_ops.scan.walks import walks_of
 
 _GROUP = 8  # steps of a group; a group's steps are sequential, the groups run in parallel
 _GAUSS = [((x + 1) / 2, w / 2) for x, w in np.stack(np.polynomial.legendre.leggauss(8), 1).tolist()]
@@ -99,7 +99,7 @@ def scan(modes: Modes, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
     dtype = compute_dtype(*given)
     # In an active circuit the product of a group's retentions can overflow where no state does.
     group = _GROUP if modes.passive else math.prod(modes.grid)
-    walks = plan(tuple(map(int, modes.grid)), modes.directions, modes.reverse)
+    walks = walks_of(tuple(map(int, modes.grid)), modes.directions, modes.reverse)
     with without_autocast(given.u):
         y, state = scan_fields(
             partial(_scan_lines, group=group), given.to(dtype), walks, modes.boundary

@@ -27,7 +27,7 @@ from chonn_ops.checks import check_not_negative
 from chonn_ops.scan import cpu
 from chonn_ops.scan._lines import OverLines
 from chonn_ops.scan.arguments import Inputs, Modes, check_decay, split
-from chonn_ops.scan.walks import checkpoint_numel, checkpoint_steps, plan, walks_whole_lines
+from chonn_ops.scan.walks import checkpoint_numel, checkpoint_steps, walks_of, walks_whole_lines
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -47,7 +47,7 @@ def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
         wave(D),
         None,
     )
-    walks = plan((H, W), "axial", False)
+    walks = walks_of((H, W), "axial", False)
     size = checkpoint_numel(B, (H, W), "axial", D, N, checkpoint_steps(device.type))
     checkpoints = inputs.u.new_empty(size)
     y, _ = backend.forward(inputs, walks, "matched", checkpoints)
@@ -94,7 +94,7 @@ def _plan(u: Tensor, modes: Modes) -> tuple[Any, ...]:
     """The walks, after a check that their positions are in u; backends do not check addresses."""
     if math.prod(modes.grid) != u.shape[1]:
         raise ValueError(f"grid: expected a product of {u.shape[1]}, got {tuple(modes.grid)}")
-    return plan(tuple(modes.grid), modes.directions, modes.reverse)
+    return walks_of(tuple(modes.grid), modes.directions, modes.reverse)
 
 
 def _checkpoint_numel(u: Tensor, decay: Tensor, modes: Modes) -> int:

@@ -97,7 +97,7 @@ def axis_orders(n_axes: int, directions: str) -> list[tuple[int, ...]]:
 
 
 @lru_cache(maxsize=1024)
-def plan(grid: tuple[int, ...], directions: str, reverse: bool = False) -> tuple[Walk, ...]:
+def walks_of(grid: tuple[int, ...], directions: str, reverse: bool = False) -> tuple[Walk, ...]:
     """The walks of a direction mode.
 
     Modes of both directions list the forward and the reverse walk of a line next to each other.

@@ -6,8 +6,6 @@ The 1,797 images are enlarged from 8 x 8 to 32 x 32. Every fifth image of a clas
     python examples/imagenet/digits_folder.py digits/ --per-class 20
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from pathlib import Path

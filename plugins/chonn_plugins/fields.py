@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import chonn_ops
-from chonn_ops.checks import plain
+from chonn_ops.checks import json_value
 from chonn_ops.models.geometry import node_positions
 from chonn_ops.models.pretrained import options_of
 
@@ -40,7 +40,7 @@ def build(
     classes = MODELS[name]
     if axes not in classes:
         raise ValueError(f"{name}: expected a grid of 1, 2 or 3 axes, got {axes!r}")
-    keywords = {option: plain(option, value) for option, value in options.items()}
+    keywords = {option: json_value(option, value) for option, value in options.items()}
     channels = {"in_channels": in_channels, "out_channels": out_channels}
     if name == "chonn_fno":
         channels = {"in_channels": in_channels, "num_channels": out_channels, "initial_step": 1}
@@ -50,7 +50,7 @@ def build(
     except TypeError as failure:
         raise ValueError(f"{name}: {failure}") from failure
     known = {
-        option: plain(option, value)
+        option: json_value(option, value)
         for option, value in model.options.items()
         if option not in (*channels, "device", "dtype")
     }

@@ -1,5 +1,6 @@
 """The models of chonn-ops as PhysicsNeMo's: registered by name, saved as and loaded from .mdlus.
 
+>>> from physicsnemo.core import ModelRegistry, Module
 >>> model = ModelRegistry().factory("chonn_network")(1, 1, boundary="periodic")
 >>> model.save("darcy.mdlus")
 >>> model = Module.from_checkpoint("darcy.mdlus")
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 from physicsnemo.core import ModelMetaData, Module
 from torch import Tensor
 
-from chonn_ops.checks import plain
+from chonn_ops.checks import json_value
 from chonn_plugins.fields import build
 
 
@@ -33,7 +34,7 @@ class _Model(Module):
             As of `chonn_plugins.fields.build`, which raises a ValueError for unfit ones.
         """
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "dimension": dimension}
-        sizes = {name: plain(name, size) for name, size in sizes.items()}
+        sizes = {name: json_value(name, size) for name, size in sizes.items()}
         model, known = build(self._name, *sizes.values(), options=options)
         # What `StaticCapture*` asks. Autocast of float16, its default on a GPU, overflows in the
         # scans of some untrained models. Its CUDA graphs are untested with our models.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from the_well.benchmark.models.common import BaseModel
 from torch import Tensor
 
-from chonn_ops.checks import plain
+from chonn_ops.checks import json_value
 from chonn_plugins.fields import build
 
 
@@ -36,8 +36,8 @@ class _Model(BaseModel):
             As of `chonn_plugins.fields.build`, which raises a ValueError for unfit ones.
         """
         sizes = {"dim_in": dim_in, "dim_out": dim_out, "n_spatial_dims": n_spatial_dims}
-        sizes = {name: plain(name, size) for name, size in sizes.items()}
-        grid = plain("spatial_resolution", spatial_resolution)
+        sizes = {name: json_value(name, size) for name, size in sizes.items()}
+        grid = json_value("spatial_resolution", spatial_resolution)
         super().__init__(sizes["n_spatial_dims"], tuple(grid))
         self.model, known = build(self._name, *sizes.values(), options=options)
         # What hub folders store. The mixin leaves out what Hydra's types hold.

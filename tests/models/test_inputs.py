@@ -109,7 +109,7 @@ def test_unfit_options_are_refused(build, message):
     ("model", "data", "message"),
     [
         (CHONNNetwork2d, lambda x: (x, x[:, :, :4]), "y: expected a field of outputs"),
-        (CHONNNetwork2d, lambda x: (x * math.nan, x), "finite numbers"),
+        (CHONNNetwork2d, lambda x: (x * math.nan, x), r"x: .* got nan at \(0, 0, 0, 0\)"),
         (CHONNStep1d, lambda x: (x,), "frames: expected shape"),
         (CHONNStep1d, lambda x: (x.movedim(1, 2) * math.nan,), "frames: expected finite"),
     ],

@@ -1,6 +1,8 @@
 """Complex networks: against a dense solve, all boundaries, gradients, resonances and power."""
 
+import contextlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from network_cases import (
 from rows import thorough
 from torch import Tensor
 
-from chonn_ops import Auto
+from chonn_ops import Auto, Direct
 from chonn_ops.network import available_backends
 
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
@@ -132,6 +134,31 @@ def test_near_a_resonance_complex64_is_eliminated_in_complex128(backend):
     assert info.backward_error.max() < 1e-7
     wide = cast((source, (ones, ones), leak), torch.complex128)
     assert error(v, solve_dense(wide)) < 1e-7
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_all_ways_to_eliminate_refuse_the_same_networks(backend):
+    def answers(solve: Any, *given: Any, **options: Any) -> bool:
+        with contextlib.suppress(RuntimeError):
+            return bool(solve(*given, **options).isfinite().all())
+        return False
+
+    ones = torch.ones(1, 8, 8, 1, dtype=torch.complex128)
+    source = torch.zeros_like(ones)
+    source[0, 1, 2] = 1
+    answered = set()
+    # The nearer the resonance, the larger the residual: some lie between any two tolerances.
+    for distance in torch.logspace(-9, -16, 29).tolist():
+        leak = (-2 + 2 * math.cos(math.pi * 3 / 8) + distance) * ones
+        network = (ones, ones), leak
+        by_solver = [
+            answers(solve_network, source, *network, solver, backend=backend)
+            for solver in (Auto(), Direct())
+        ]
+        by_solver.append(answers(factorize(*network, backend=backend).solve, source))
+        assert len(set(by_solver)) == 1, (distance, by_solver)
+        answered.update(by_solver)
+    assert answered == {False, True}
 
 
 def test_values_that_are_not_finite_stay_in_their_network():

@@ -9,7 +9,7 @@ from rows import thorough
 
 from chonn_ops import Grid
 from chonn_ops.network import layout as layouts
-from chonn_ops.network.direct.plan import Dissection, make_plan, plan_of
+from chonn_ops.network.direct.plan import Dissection, make_plan, plan_of_dissection
 from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
 # Single networks are cut into tiles, whose small boxes fill the vectors.
@@ -98,11 +98,11 @@ def test_a_graph_needs_a_dissection_and_edges_only():
     ends = np.stack([np.append(rim, rim), np.append(np.roll(rim, -1), np.full(6, 6))])
     # The hub and two nodes of the rim separate what is left.
     tree = Dissection(np.array([1, 2, 4, 5, 0, 3, 6, 7]), np.array([2, 2, 4]), np.array([2, 2, -1]))
-    plan = plan_of(tree, np.arange(12), ends, layout=Grid((8,)))
+    plan = plan_of_dissection(tree, np.arange(12), ends, layout=Grid((8,)))
     check(plan, (8,), list(zip(range(12), *ends, strict=True)))
     assert plan.width.tolist() == [3, 3, 0]
     with pytest.raises(ValueError, match="no edge between separate subtrees"):
-        plan_of(tree, np.arange(13), np.c_[ends, [1, 4]], layout=Grid((8,)))
+        plan_of_dissection(tree, np.arange(13), np.c_[ends, [1, 4]], layout=Grid((8,)))
 
 
 def test_a_plan_beyond_all_bytes_is_made_once_for_what_is_made_of_it(monkeypatch):

@@ -127,7 +127,7 @@ REFUSED += rows(
     {"conductivity": TURNED},
     ({"boundary": Robin(1.0)}, "Neumann, Dirichlet at the face or 'periodic'"),
     ({"conductivity": TURNED[:, :2], "boundary": "periodic"}, "3 cells or more along"),
-    ({"mask": MASK}, "none of them with tensors"),
+    ({"mask": MASK}, "none of them with tensors, got mask"),
 )
 REFUSED += [
     *(
@@ -174,7 +174,7 @@ REFUSED += rows(
     Mesh,
     {"points": CORNERS, "cells": HALVES},
     ({"points": np.zeros((4, 4))}, r"points: expected shape \(N, D\) with D = 1, 2 or 3"),
-    ({"points": np.full((4, 2), np.nan)}, "points: expected finite"),
+    ({"points": np.full((4, 2), np.nan)}, r"got \[nan, nan\] of point 0"),
     ({"cells": [(0, 1, 2, 3)]}, r"cells: expected shape \(M, 2\) to \(M, 3\) of lines, triangles"),
     ({"cells": [(0, 1, 4)]}, "cells: expected nodes from 0 to 3, got 4"),
     ({"cells": [(0.0, 1.0, 2.0)]}, "cells: expected integers"),

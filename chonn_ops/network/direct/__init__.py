@@ -2,6 +2,7 @@
 
 from chonn_ops.network.direct.elimination import (
     BACKENDS,
+    TOL,
     Elimination,
     flops,
     predicted_bytes,
@@ -12,6 +13,7 @@ from chonn_ops.network.direct.solution import Solution
 
 __all__ = [
     "BACKENDS",
+    "TOL",
     "Elimination",
     "Solution",
     "flops",

@@ -40,8 +40,8 @@ def small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     return solution.potential, *solution.drops
 
 
-# Relative residual of complex solutions where a caller has no `tol`.
-TOL = 1e-6
+# The relative residual that solvers allow; a complex network above it is at a resonance.
+TOL = 1e-5
 # The residual at which refinement of networks in complex128 stops, whatever `tol`.
 ROUNDED = 4 * torch.finfo(torch.float64).eps
 # A residual above this is not put down to rounding: the solution has lost six digits or more.
@@ -259,7 +259,7 @@ class Elimination:
         if not bool(refused.any()):
             return
         b, c = refused.nonzero()[0].tolist()
-        diagonal = leak + layout.at_both_ends(layout.edges(conductance))
+        diagonal = leak + layout.sums_at_nodes(layout.edges(conductance))
         node = (diagonal[b, ..., c] < 0).nonzero().tolist()
         why = "a pivot that is not positive" if wrong[b, c] else "one that is singular to rounding"
         if node:

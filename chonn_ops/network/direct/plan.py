@@ -5,8 +5,8 @@ eliminate (the *pivots*: its separator, or all nodes of a part that is not cut) 
 halves, and with a *boundary*: nodes of earlier separators next to the part. Pivots and boundary
 together are the region's *front*, a dense symmetric matrix.
 
-`plan_of` turns a tree of regions, a `Dissection`, into the arrays that eliminations read. It knows
-nodes and edges only.
+`plan_of_dissection` turns a tree of regions, a `Dissection`, into the arrays that eliminations
+read. It knows nodes and edges only.
 
 Everything is made of arrays over all nodes, edges or regions, because users bring a new size with
 each crop: the first solve of a size is to take no more than half of what SciPy's takes.
@@ -201,7 +201,7 @@ def _kids_of(parent: Array) -> Array:
     return kids
 
 
-def plan_of(dissection: Dissection, edge: Array, ends: Array, layout: Layout) -> Plan:
+def plan_of_dissection(dissection: Dissection, edge: Array, ends: Array, layout: Layout) -> Plan:
     """The plan of a dissection of a layout and of its edges, as `Layout.edge_ends` has them. Edges
     of nodes that the dissection lacks, and edges between nodes that are not eliminated, are left
     out."""
@@ -272,4 +272,4 @@ def plan_of(dissection: Dissection, edge: Array, ends: Array, layout: Layout) ->
 @kept
 def make_plan(layout: Layout, leaf: int = LEAF) -> Plan:
     """The plan of a layout; `leaf` as in `Layout.dissection`."""
-    return plan_of(layout.dissection(leaf), *layout.edge_ends(), layout)
+    return plan_of_dissection(layout.dissection(leaf), *layout.edge_ends(), layout)

@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from chonn_ops.network.direct.plan import LEAF, Array, Plan, begins, make_plan, plan_of
+from chonn_ops.network.direct.plan import LEAF, Array, Plan, begins, make_plan, plan_of_dissection
 from chonn_ops.network.layout import Grid, kept
 from chonn_ops.network.layout.dissection import axis_to_cut, dissect_box, halves_of
 
@@ -77,7 +77,7 @@ def make_tiled_plan(grid: Grid, leaf: int, count: int) -> Plan:
     region[dissection.node] = np.repeat(np.arange(len(is_tile)), dissection.pivots)
     at, to = region[ends]
     apart = (at != to) | ~is_tile[at]  # the others are in the tile's plan
-    plan = plan_of(dissection, edge[apart], ends[:, apart], grid)
+    plan = plan_of_dissection(dissection, edge[apart], ends[:, apart], grid)
     return _with_tiles(plan, grid, is_tile, low[is_tile], extent[is_tile])
 
 
@@ -124,7 +124,7 @@ def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Arra
     axis = [edge // prod(shape), *(np.full(x.shape[1], i) for x, i in zip(over, axes, strict=True))]
     ends = np.concatenate([ends, *over], axis=1)
     dissection, *_ = dissect_box(shape, grid.periodic, LEAF, inside)
-    plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid)
+    plan = plan_of_dissection(dissection, np.arange(ends.shape[1]), ends, grid)
     used = plan.edge
     plan = replace(plan, edge=np.arange(len(used)))
     return plan, np.concatenate(axis)[used], ends[:, used], used >= len(edge)

@@ -36,7 +36,7 @@ from chonn_ops._dtypes import widened
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.plan import Array, Plan
 from chonn_ops.network.direct.solution import Solution
-from chonn_ops.network.layout import excess, is_tied, kept, relative_residual
+from chonn_ops.network.layout import is_tied, kept, relative_residual, residual_of
 
 # A complex pivot is a sum. Where it is below this share of the sum of its terms' magnitudes, that
 # sum takes its place. With 1e-2, errors of inverses were 17 times larger (lattices of integers,
@@ -359,7 +359,7 @@ class Factors:
         for _ in range(1 + CONSTANTS["DIRECT_REFINEMENTS"]):
             x, finite = self._sources(leftover)
             ahead = v + self._potentials(self._up(x), finite, self._scale)
-            rest = excess(ahead, s, g, leak, layout)
+            rest = residual_of(ahead, s, g, leak, layout)
             now = norm(rest) / torch.where(size > 0, size, 1)
             better, going = now < residual, now < residual / 4
             v, leftover = (
@@ -421,7 +421,7 @@ class Factors:
         limit = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps
         size, judged = self._by_node(size * self._scale[:, None, None]), []
         layout, both = self._plan.layout, v.detach().abs()
-        axes = layout.starts(size), layout.drops(v), layout.sums_of_ends(both)
+        axes = layout.starts(size), layout.drops(v), layout.sums_at_edges(both)
         for solved, start, plain, both in zip(self._by_axis(drops), *axes, strict=True):
             solved = solved * start
             right = (solved - plain).detach().abs() <= limit * both  # see `judge_drops`

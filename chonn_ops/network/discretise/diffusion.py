@@ -114,8 +114,10 @@ def diffusion(
     0.074
     """
     if isinstance(conductivity, Tensor) and conductivity.dim() > 5:
-        if mask is not None or inner is not None or arithmetic:
-            raise error("mask, inner, arithmetic", "none of them with tensors", "some")
+        given = (mask is not None, inner is not None, bool(arithmetic))
+        if any(given):
+            name = ("mask", "inner", "arithmetic")[given.index(True)]
+            raise error("mask, inner, arithmetic", "none of them with tensors", name)
         return tensor_diffusion(conductivity, spacing, boundary, absorption)
     media = [conductivity] if isinstance(conductivity, Tensor) else conductivity
     if not isinstance(media, (tuple, list)) or not media:

@@ -336,13 +336,17 @@ def circuit_of(
 def check_tensors(name: str, k: Tensor) -> None:
     """Refuse tensors (..., d, d) that are not symmetric or have a negative eigenvalue, where values
     may be read; a NaN passes."""
-    least = -1e-5 * k.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
-    if answer(lambda: bool(((k - k.mT).abs() > -least[..., None, None]).any()), k):
-        raise error(name, "symmetric tensors", "others")
-    if answer(
-        lambda: bool((torch.linalg.eigvalsh(k.nan_to_num(0, 0, 0))[..., 0] < least).any()), k
-    ):
-        raise error(name, "positive semidefinite tensors", "others")
+    k = k.detach()
+
+    def first() -> list[list[int]]:
+        most = 1e-5 * k.diagonal(dim1=-2, dim2=-1).sum(-1)
+        wrong = ((k - k.mT).abs() > most[..., None, None]).flatten(-2).any(-1)
+        least = torch.linalg.eigvalsh(k.nan_to_num(0, 0, 0))[..., 0]
+        return (wrong | (least < -most)).nonzero()[:1].tolist()
+
+    if places := answer(first, k):
+        at = tuple(places[0])
+        raise error(name, "symmetric positive semidefinite tensors", f"{k[at].tolist()} at {at}")
 
 
 def density_of(

@@ -161,8 +161,10 @@ class Mesh:
             )
             raise error("cells", expected, tuple(self.cells.shape))
         corners = self.points[self.cells]
-        if not bool(corners.isfinite().all()):
-            raise error("points", "finite numbers", "others")
+        if len(wrong := self.cells[~corners.isfinite().all(-1)]):
+            point = int(wrong[0])
+            actual = f"{self.points[point].tolist()} of point {point}"
+            raise error("points", "finite numbers", actual)
         rounded = numbers.is_floating_point() and numbers.dtype != torch.float64
         self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE, elements)
         located = self.points
@@ -367,7 +369,8 @@ class Mesh:
             expected = f"shape (B, M, C) with M = {M} cells, or (B, M, C, {axes}, {axes})"
             raise error("conductivity", expected, tuple(conductivity.shape))
         if tensor and corners == 4 and not self.elements:
-            raise error("conductivity", "no tensors of tetrahedra but with elements=True", "some")
+            expected = "no tensors of tetrahedra but with elements=True"
+            raise error("conductivity", expected, tuple(conductivity.shape))
         # Rounding of conductances counts for more where they cancel.
         wide = widened(conductivity) if self.elements else at_least_float32(conductivity)
         k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide

@@ -224,7 +224,7 @@ def _check_length(dt: float, storage: Tensor, circuit: Circuit, dtype: torch.dty
 
     def largest() -> float:
         edges = circuit.layout.edges([g.detach() for g in circuit.conductance])
-        coils = circuit.layout.at_both_ends([g.to(storage.dtype) for g in edges])
+        coils = circuit.layout.sums_at_nodes([g.to(storage.dtype) for g in edges])
         # A node that is held has neither edges nor a capacitor, and does not swing.
         swings = (coils != 0) | (storage != 0)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.

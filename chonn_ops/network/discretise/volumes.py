@@ -18,6 +18,7 @@ from chonn_ops.checks import (
     NETWORK_DTYPES,
     as_tensor,
     check_above,
+    check_each,
     check_field,
     check_not_negative,
     check_shape,
@@ -93,6 +94,7 @@ class FiniteVolumes:
 
     Examples
     --------
+    >>> from chonn_ops import FiniteVolumes
     >>> square = FiniteVolumes.from_cells([[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]])
     >>> square.weight.tolist(), square.walls.area.tolist()
     ([0.5, 0.5, 0.5, 0.5], [1.0, 1.0, 1.0, 1.0])
@@ -271,8 +273,8 @@ class FiniteVolumes:
     def _between(self, k: Tensor, arithmetic: Tensor | float, faces: Tensor | None) -> Tensor:
         """k of the edges, (B, E, C)."""
         if faces is None:
-            in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
-            return in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
+            in_series = 2 * (1 - arithmetic) / self.graph.sums_at_edges(k.reciprocal())[0]
+            return in_series + 0.5 * arithmetic * self.graph.sums_at_edges(k)[0]
         self.require_faces()
         check_field("faces", faces)
         shape = (k.shape[0], self.graph.num_edges, k.shape[2])
@@ -394,9 +396,7 @@ def _numbers(
     """Finite numbers of at least, or above, `least` as a tensor of this shape."""
     numbers = real_numbers(name, values, torch.float64).double()
     check_shape(name, numbers, *shape)
-    wrong = ~numbers.isfinite() | (numbers < least) | (above & (numbers == least))
-    if wrong.any():
-        at = tuple(wrong.nonzero()[0].tolist())
-        bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
-        raise error(name, f"finite numbers{bound}", f"{numbers[at].item()} at {at}")
+    right = numbers.isfinite() & (numbers > least if above else numbers >= least)
+    bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
+    check_each(name, numbers, right, f"finite numbers{bound}")
     return numbers

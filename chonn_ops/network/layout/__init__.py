@@ -145,7 +145,7 @@ class Layout:
         pairs = (self.at_ends(v, axis) for axis in range(len(self.shape)))
         return self.edges([first - second for first, second in pairs])
 
-    def sums_of_ends(self, field: Tensor) -> list[Tensor]:
+    def sums_at_edges(self, field: Tensor) -> list[Tensor]:
         """The sum of the values at both nodes of each edge, 0 at entries that belong to no edge."""
         pairs = (self.at_ends(field, axis) for axis in range(len(self.shape)))
         return self.edges([first + second for first, second in pairs])
@@ -156,9 +156,9 @@ class Layout:
         flows = [self.from_ends(i, -i, axis) for axis, i in enumerate(currents)]
         return sum(flows[1:], flows[0])
 
-    def at_both_ends(self, values: Sequence[Tensor]) -> Tensor:
-        """The sum of the numbers of each node's edges; transposes `sums_of_ends`, and entries that
-        belong to no edge have to be 0."""
+    def sums_at_nodes(self, values: Sequence[Tensor]) -> Tensor:
+        """The sum over each node's edges of a number an edge: the transpose of `sums_at_edges`.
+        Entries that belong to no edge have to be 0."""
         sums = [self.from_ends(x, x, axis) for axis, x in enumerate(values)]
         return sum(sums[1:], sums[0])
 
@@ -378,10 +378,10 @@ def is_tied(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tens
     """Which nodes are part of their network: those with an edge or a leak. The potential of others
     is 0, whatever their source."""
     edges = [(edge != 0).float() for edge in layout.edges(conductance)]
-    return ((leak != 0).float() + layout.at_both_ends(edges)) != 0
+    return ((leak != 0).float() + layout.sums_at_nodes(edges)) != 0
 
 
-def excess(
+def residual_of(
     v: Tensor, source: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout
 ) -> Tensor:
     """Residuals s - A v, (B, \\*grid, C), or (B, S, \\*grid, C) of S sources."""
@@ -391,8 +391,8 @@ def excess(
 
 def sizes_of(size: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor:
     """(|A| size) of nodes: l_p size_p and g_pq (size_p + size_q) of each edge, added up."""
-    edges = currents_along(layout.edges(conductance), layout.sums_of_ends(size))
-    return beside(leak, size) * size + layout.at_both_ends(edges)
+    edges = currents_along(layout.edges(conductance), layout.sums_at_edges(size))
+    return beside(leak, size) * size + layout.sums_at_nodes(edges)
 
 
 def relative_residual(
@@ -408,7 +408,7 @@ def relative_residual(
     sizes = sizes_of(v.abs() + least, conductance, leak, layout) + least
     # A NaN in the source of a node outside of the network still counts.
     tied = is_tied(conductance, leak, layout)
-    residual = excess(v, source, conductance, leak, layout)
+    residual = residual_of(v, source, conductance, leak, layout)
     residual, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (residual, source))
     relative = residual / torch.where(norm > 0, norm, 1)
     rounding = CONSTANTS["NETWORK_ROUNDING"] * info.eps * norm_of(sizes)
@@ -421,7 +421,7 @@ def backward_error(
 ) -> Tensor:
     """Backward errors as in `NetworkInfo`: (B, C), or (B, S, C) for S sources."""
     v, source, leak, *conductance = (widened(x.detach()) for x in (v, source, leak, *conductance))
-    residual = excess(v, source, conductance, leak, layout).abs()
+    residual = residual_of(v, source, conductance, leak, layout).abs()
     sizes = sizes_of(v.abs(), [g.abs() for g in conductance], leak.abs(), layout)
     error = torch.where(residual != 0, residual / (source.abs() + sizes), 0 * residual)
     return error.flatten(1 + v.dim() - leak.dim(), -2).amax(-2)

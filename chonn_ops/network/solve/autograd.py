@@ -282,7 +282,7 @@ def _network_gradients(
         dtype = compute_dtype(source, *networks.fields)
         # Real networks with negative numbers have been eliminated in a wider dtype.
         options: Any = {"dtype": dtype if dtype.is_complex else state[1].dtype, "backend": name}
-        eliminated = Elimination(*networks.plain, tol=networks.tol, state=state, **options)
+        eliminated = Elimination(*networks.detached, tol=networks.tol, state=state, **options)
     return _or_empty(v, by_elimination(grad, source, v, drops, eliminated, networks, needed, rates))
 
 

@@ -201,7 +201,7 @@ def _parts(conductance: Sequence[Tensor], layout: Layout) -> tuple[Tensor, Tenso
     grounded, and the conductance of the edges there, 0 for all other nodes.
     """
     g = [x.abs().nan_to_num() for x in conductance]
-    label, size = layout.connected_parts(g), layout.at_both_ends(layout.edges(g))
+    label, size = layout.connected_parts(g), layout.sums_at_nodes(layout.edges(g))
     nodes = nodes_of(size)
     count = nodes.numel()
     here = torch.where(size == over_parts(size, label, largest=True), count - nodes, 0)
@@ -273,7 +273,7 @@ def _network_potentials(
         b, drops_b, leak = beside(b, a), [beside(x, a) for x in drops_b], beside(leak, a)
         # Each edge counts for both of its ends.
         pairs = zip(flows, drops_b, strict=True)
-        m = over_parts(-layout.at_both_ends([flow * x for flow, x in pairs]) / 2, node)
+        m = over_parts(-layout.sums_at_nodes([flow * x for flow, x in pairs]) / 2, node)
     else:
         leaks = over_parts(leak, node)
         v = _ratio(over_parts(s, node), leaks)
@@ -283,7 +283,7 @@ def _network_potentials(
         rest = rest - leak * _ratio(over_parts(rest, node), leaks)
         (a, _), (b, _) = solve(leak + ground, rest + within, leak)
         b = 1 - b
-        # Of two forms the one with less rounding is taken.
+        # Two forms are equal without rounding; the one that has less is taken.
         at_ground, at_leaks = over_parts(ground * a, node), -over_parts(leak * a, node)
         rounding = over_parts(a.abs(), node, largest=True) * over_parts(ground, node)
         m = torch.where(over_parts(leak * a.abs(), node) > rounding, at_ground, at_leaks)

@@ -95,7 +95,7 @@ torch.library.define(
 def _(*arguments: Any) -> Tensor:
     *fields_and_periodic, graph = arguments
     networks = Networks.of(*fields_and_periodic, graph=graph)
-    if (label := cut_off(*networks.plain)) is None:
+    if (label := cut_off(*networks.detached)) is None:
         label = torch.full_like(networks.leak, -1, dtype=torch.int32)
     return label.contiguous()
 
@@ -174,7 +174,7 @@ def labels_of(network: Networks) -> Tensor | None:
         return None
     if torch.compiler.is_compiling() or transforms_are_active():
         return labels_in_graph(network)
-    return cut_off(*network.plain)
+    return cut_off(*network.detached)
 
 
 def _rises(
@@ -211,13 +211,13 @@ def at_limits(
     g, leak, layout = network.conductance, network.leak, network.layout
     off = (label >= 0).to(real_dtype(g[0].dtype))
     rates_of_edges, of_leak, current = _rises(g, leak, rates)
-    ends = layout.sums_of_ends(off)
+    ends = layout.sums_at_edges(off)
     # Edges of conductance 0 between such a part and the rest.
     rising = [(x == 0) & (end == 1) for x, end in zip(layout.edges(g), ends, strict=True)]
     w = [rate * zero for rate, zero in zip(layout.edges(rates_of_edges), rising, strict=True)]
-    weight = of_leak + layout.at_both_ends(w)
+    weight = of_leak + layout.sums_at_nodes(w)
     # Potentials of parts without ground are 0, so that the other end's are left.
-    pulled = layout.at_both_ends(currents_along(w, layout.sums_of_ends(v)))
+    pulled = layout.sums_at_nodes(currents_along(w, layout.sums_at_edges(v)))
     if walls and isinstance(current, Tensor):
         pulled = pulled + beside(current, v)
     weight, pulled = beside(over_parts(weight, label), v), over_parts(pulled, label)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import widened
 from chonn_ops.checks import any_complex, check_integer, check_open_unit_interval, error
-from chonn_ops.network.direct import predicted_bytes, too_large
+from chonn_ops.network.direct import TOL, predicted_bytes, too_large
 from chonn_ops.network.layout import Grid, Layout, read_signs
 from chonn_ops.network.layout.graph import Graph
 
@@ -37,7 +37,7 @@ class Auto:
         Where iterations stop, as in `Iterative`; 300 of them at most.
     """
 
-    tol: float = 1e-5
+    tol: float = TOL
     max_iterations: ClassVar[int] = 300
     method: ClassVar[str] = "auto"
 
@@ -50,7 +50,7 @@ class Direct:
     """Elimination of all that memory holds, right to rounding. No contrast costs potentials a
     digit."""
 
-    tol: ClassVar[float] = 1e-5  # a larger residual of complex networks is a resonance
+    tol: ClassVar[float] = TOL
     max_iterations: ClassVar[int] = 1
     method: ClassVar[str] = "direct"
 
@@ -70,7 +70,7 @@ class Iterative:
         A network that is above `tol` after so many is a `RuntimeError`.
     """
 
-    tol: float = 1e-5
+    tol: float = TOL
     max_iterations: int = 300
     method: ClassVar[str] = "multigrid"
 
@@ -97,7 +97,7 @@ class Networks(NamedTuple):
     conductance: Sequence[Tensor]  # one an axis
     leak: Tensor
     layout: Layout
-    tol: float = 1e-6
+    tol: float = TOL
     max_iterations: int = 1
     backend: str = ""
     method: str = "auto"
@@ -110,7 +110,7 @@ class Networks(NamedTuple):
         g2: Tensor | None,
         leak: Tensor,
         periodic: Sequence[bool],
-        tol: float = 1e-6,
+        tol: float = TOL,
         max_iterations: int = 1,
         backend: str = "",
         method: str = "auto",
@@ -136,7 +136,7 @@ class Networks(NamedTuple):
         return (*self.fields, periodic, *options, graph)
 
     @property
-    def plain(self) -> tuple[list[Tensor], Tensor, Layout]:
+    def detached(self) -> tuple[list[Tensor], Tensor, Layout]:
         """Conductances and leak without a gradient, and the layout."""
         return [g.detach() for g in self.conductance], self.leak.detach(), self.layout
 

@@ -28,7 +28,7 @@ from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import answer, error, recording, resonance
 from chonn_ops.network import direct
 from chonn_ops.network.direct import Elimination, Solution
-from chonn_ops.network.layout import beside, excess, norm_of, relative_residual
+from chonn_ops.network.layout import beside, norm_of, relative_residual, residual_of
 from chonn_ops.network.solve import methods
 from chonn_ops.network.solve.ground import check_sources_have_ground, cut_off, grounded, labels_of
 from chonn_ops.network.solve.methods import Choice, Networks
@@ -282,14 +282,15 @@ def _by_reference(source: Tensor, network: Networks, *, drops: bool) -> Solved:
     return Solved(v, iterations, residual, [x.to(dtype) for x in drops_v], [])
 
 
-def _iterate(source: Tensor, network: Networks, backend: str, fits: bool, *, drops: bool) -> Solved:
-    """Iterate, and eliminate the networks that stay above `tol`, where they are small enough for
-    that (`fits`)."""
+def _iterate(
+    source: Tensor, network: Networks, backend: str, fallback: bool, *, drops: bool
+) -> Solved:
+    """Iterate and, with `fallback`, eliminate the networks that stay above `tol`."""
     layout, tol, most = network.layout, network.tol, network.max_iterations
     axes = sum(n > 1 for n in layout.shape)
-    most = min(most, methods.PATIENCE) if fits else most
+    most = min(most, methods.PATIENCE) if fallback else most
     # Networks that could be eliminated are iterated until they are as right as if they were.
-    enough = tol / methods.SAFETY if fits and tol < methods.TIGHT else tol
+    enough = tol / methods.SAFETY if fallback and tol < methods.TIGHT else tol
     v, iterations, residual = _solve_by(backend, source, network, enough, most)
     residual = _without_rounding(source, network, v, iterations, residual)
     if bool(residual.isnan().any()):  # of an input, or where numbers of the iterations overflowed
@@ -307,10 +308,10 @@ def _iterate(source: Tensor, network: Networks, backend: str, fits: bool, *, dro
         if bool(methods.lifted(v, drops_v, digits).any()):
             digits = min(enough, digits)
             drops_v, short = _drops_with_digits(backend, source, network, v, late, digits, most)
-            if bool(short.any()) and not fits:
+            if bool(short.any()) and not fallback:
                 drops_v = []
     solved = Solved(v, iterations, residual, drops_v, [])
-    if not fits:
+    if not fallback:
         _require(residual, iterations, tol, layout.shape, v.dtype)
     elif bool((late | short).any()):
         return _solve_rest(source, network, solved, late, short, backend)
@@ -344,7 +345,7 @@ def _drops_with_digits(
     """
     layout = network.layout
     source, leak, *g = (x.to(v.dtype) for x in _fields(source, network))
-    leftover = excess(v, source, g, leak, layout)
+    leftover = residual_of(v, source, g, leak, layout)
     outside = (v == 0) & (leftover == source)  # of the network: nodes with neither edge nor leak
     late = late[(slice(None), *[None] * len(g))]
     leftover = torch.where(outside | late, 0, leftover)

@@ -9,7 +9,7 @@ here               nodal analysis    meaning
 ``conductance``    :math:`g_{pq}`    conductance of the edge between nodes p and q >= 0; 0: no edge
 ``leak``           :math:`l_p`       conductance from node p to ground (potential 0) >= 0
 ``flow``           :math:`i_{pq}`    current from p to q: Ohm's law, :math:`g_{pq} (v_p - v_q)`
-``excess``         :math:`r_p`       residual of Kirchhoff's current law at node p
+``residual``       :math:`r_p`       residual of Kirchhoff's current law at node p
 =================  ================  ==============================================================
 
 Kirchhoff's current law at every node p: the current in equals the current out::
@@ -24,7 +24,7 @@ definite where every connected part has a leak. The same equation is the finite-
 Complex numbers are admittances at one frequency: A is symmetric, neither Hermitian nor definite,
 so its factors take pivots where they find them. At resonance A is singular, an error.
 
-The factors of A (SuperLU) compute corrections of the potentials. The excess that they reduce is
+The factors of A (SuperLU) compute corrections of the potentials. The residual that they reduce is
 computed in extended precision from differences of potentials, so that small leaks beside large
 conductances are not lost in the sum A_pp.
 
@@ -55,13 +55,13 @@ _LAST_CORRECTION = 1e-12
 _Array = np.ndarray[Any, Any]
 
 
-def _excess(s: _Array, g: _Array, ends: _Array, leak: _Array, v: _Array) -> _Array:
+def _residual(s: _Array, g: _Array, ends: _Array, leak: _Array, v: _Array) -> _Array:
     """The residual of Kirchhoff's current law at each node of one network."""
-    excess = s - leak * v
+    residual = s - leak * v
     flow = g * (v[ends[0]] - v[ends[1]])
-    np.subtract.at(excess, ends[0], flow)
-    np.add.at(excess, ends[1], flow)
-    return excess
+    np.subtract.at(residual, ends[0], flow)
+    np.add.at(residual, ends[1], flow)
+    return residual
 
 
 def _lost(network: tuple[int, int], got: str) -> RuntimeError:
@@ -113,11 +113,11 @@ def _solve_one(
     wide = [x.astype(np.result_type(x, np.longdouble)) for x in (s, g, leak)]
     network_of = wide[0], wide[1], ends, wide[2]
     v = step = np.zeros_like(wide[0])
-    excess = wide[0]
+    residual = wide[0]
     for _ in range(_CORRECTIONS):
-        step = correct(excess.astype(s.dtype))
+        step = correct(residual.astype(s.dtype))
         v = v + step
-        excess = _excess(*network_of, v)
+        residual = _residual(*network_of, v)
         if not np.abs(step).max() > np.finfo(np.float64).eps / 4 * np.abs(v).max():
             break
     last, largest = np.abs(step).max(), np.abs(v).max()
@@ -125,7 +125,7 @@ def _solve_one(
     if not np.iscomplexobj(v) and last > _LAST_CORRECTION * largest:
         raise _lost(network, f"one of {last:.1e} beside potentials of up to {largest:.1e}")
     rounded = v.astype(s.dtype)
-    residual = _excess(*network_of, rounded.astype(v.dtype))
+    residual = _residual(*network_of, rounded.astype(v.dtype))
     return rounded, float(np.linalg.norm(residual) / np.linalg.norm(wide[0]))
 
 

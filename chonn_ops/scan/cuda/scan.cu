@@ -530,7 +530,7 @@ struct Place {
         result += steps * q.step * p.D;
         if (SEVERAL) sum += steps * q.step * p.D;
     }
-    // Of the step `i` after step `t`, where this place is.
+    // Writes the value of step t + i, where this place is at step t.
     DEV void leave(const Args &p, const Path &q, int t, int i, R value) const {
         const Offset to = NESTED ? q.at(t + i) * p.D : i * q.step * p.D;
         if (SEVERAL && p.flags & ADD) value += sum[to];

@@ -26,7 +26,7 @@ class FactorizedSpectralConv(nn.Module):
     def __init__(self, channels: int, modes: int) -> None:
         super().__init__()
         self.modes = modes
-        # Of Xavier's size with all modes as inputs.
+        # Xavier's initialisation with all modes as inputs.
         scale = (2 * channels * modes) ** -0.5
         self.weights = nn.ParameterList(
             scale * torch.randn(channels, channels, modes, dtype=torch.cfloat) for _ in range(2)

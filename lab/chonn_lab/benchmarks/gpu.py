@@ -68,7 +68,7 @@ CASES = (
     Case((1_000_000,), 4),
 )
 VISION = ("convnext_tiny", "chonn_tiny", "deit_small_patch16_224", "swin_tiny_patch4_window7_224")
-# Of values and of gradients in float32, over the largest of each.
+# The largest error of values and of gradients in float32, over the largest of each.
 BOUND = 1e-3
 # Samples and points a side of training steps.
 SIZES = {"cpu": (1, 32), "cuda": (16, 64)}

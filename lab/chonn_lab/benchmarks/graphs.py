@@ -12,8 +12,8 @@ Leaks are 1e-3; the raster has none.
 Contenders
     chonn-ops           in float32, and in float64 as all others are
     CHOLMOD             of scikit-sparse. Nodes are ordered and the pattern is analysed beforehand.
-                        Of three orderings, simplicial and supernodal, and for pairs of blocks of 1
-                        to 64 sources, the fastest one: `setting`. Its BLAS is OpenBLAS where the
+                        `setting` is the fastest of three orderings, simplicial and supernodal, and
+                        for pairs of blocks of 1 to 64 sources. Its BLAS is OpenBLAS where the
                         loader finds that, else PyTorch's
     splu                SciPy's sparse LU, at its best for symmetric matrices
 
@@ -47,7 +47,7 @@ from chonn_lab.benchmarks.network import (
     spsolve,
 )
 from chonn_ops import Graph, raster
-from chonn_ops.network.direct.plan import plan_of
+from chonn_ops.network.direct.plan import plan_of_dissection
 
 CONTRAST = 100.0
 BLOCKS = (1, 4, 16, 64)
@@ -88,7 +88,7 @@ def plan(shape: Shape, nodes: int) -> Call:
 
     def call() -> None:
         graph = Graph(edges, nodes, positions)
-        plan_of(graph.dissection(1), *graph.edge_ends(), graph)
+        plan_of_dissection(graph.dissection(1), *graph.edge_ends(), graph)
 
     return call
 

@@ -82,7 +82,7 @@ def circuit_of(name: str, *logarithms: Tensor) -> Any:
 
 
 def error(name: str, fields: Sequence[Tensor]) -> float:
-    """Of the potentials of one network."""
+    """The error of the potentials of one network."""
     source, *g, leak = fields[0], *(x.exp() for x in fields[1:])
     networks = Networks(source[..., 0], tuple(x[..., 0] for x in g), leak[..., 0])
     p, q, conductance = (np.concatenate(x, -1) for x in zip(*networks.edges(), strict=True))

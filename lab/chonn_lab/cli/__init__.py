@@ -223,7 +223,7 @@ def _trained(runs: Callable[[Path], Iterable[Run]]) -> None:
             for run in runs(folder):
                 _print(run)
     except Exception as error:
-        # Of several runs that fail, Hydra raises only the first one's error.
+        # Where several runs fail, Hydra raises only the first one's error.
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             log.error("%s: %s", folder, " ".join(str(error).split()))
         raise

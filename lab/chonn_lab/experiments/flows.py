@@ -169,7 +169,7 @@ class Rollout(Problem):
         return rollout(model, history, 1), target[:, -1:]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """That of the frames after a random place of each trajectory."""
+        """The loss of the frames after a random place of each trajectory."""
         (frames,), length = batch, self.history + self.unroll
         starts = torch.randint(frames.shape[1] - length + 1, (len(frames), 1))
         stretch = frames[torch.arange(len(frames))[:, None], starts + torch.arange(length)]

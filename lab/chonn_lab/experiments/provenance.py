@@ -100,7 +100,7 @@ def commit() -> tuple[str | None, bool | None]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages that a number depends on."""
+    """Versions of Python and of the packages that a number depends on."""
     packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return {"python": platform.python_version(), "chonn-ops": chonn_ops.__version__, **packages}
 

@@ -33,7 +33,7 @@ from chonn_ops.checks import check_choice, check_integer
 
 TOLERANCE, STEPS = 1e-10, 60
 SHAPES = ("square", "rectangle")
-# Of arrays or tensors of fields E >= 0.
+# The flux over k for arrays or tensors of fields E >= 0.
 LAWS: dict[str, Callable[[Any], Any]] = {
     "forchheimer": lambda e: 2 * e / (1 + (1 + 8 * e) ** 0.5),
     "power": lambda e: e * e,

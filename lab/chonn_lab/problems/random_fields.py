@@ -9,7 +9,7 @@ from chonn_ops.checks import check_choice
 TAU, ALPHA = 3.0, 2.0
 TWO_PHASE, LOG_NORMAL, LOG_UNIFORM = COEFFICIENTS = ("two-phase", "log-normal", "log-uniform")
 MOST_CONTRAST = 1e6
-# Of PDEBench's Darcy flow.
+# The settings of PDEBench's Darcy flow.
 BATCH, N_GAUSSIANS = 200, 5
 
 

@@ -70,7 +70,7 @@ def pages() -> dict[Path, str]:
     """README.md and the pages of docs/ as the result files make them."""
     studies = read_studies(RUNS)
     chosen = [study for study in studies if study.name in page.WORDS["studies"]]
-    # Those of a search have other models than the paper.
+    # Studies of a search have other models than the paper.
     rows = page.overview(chosen)
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
     blocks: dict[str, Callable[[], str]] = {
@@ -105,11 +105,13 @@ def draw() -> None:
     figures.draw_laws(laws, folder / "laws.svg", "input", "conductivity, up to a factor")
     figures.draw_laws(fluxes, folder / "flux_laws.svg", "|grad u|", "flux over k")
     figures.draw_budgets(budgets, folder / "curves.svg")
-    (flow,) = read_studies(RUNS / "rollouts" / "navier_stokes_rollouts-small.json")
-    where = tables.TABLES["rollouts"]["where"]
-    rows = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
+    table = tables.TABLES["rollouts"]
+    # The file of another history has the labels of the first one.
+    files = [RUNS.parent / f"{name}.json" for name in table["file"] if "history=3" not in name]
+    models = pd.concat([study.table for file in files for study in read_studies(file)])
+    rows = [name for name in models.index if tables.evaluate(table["where"], {"variant": name})]
     path = folder / "rollouts.svg"
-    figures.draw_curves(flow.table.loc[rows], path, "rollout_relative_l2", "relative L2", False)
+    figures.draw_curves(models.loc[rows], path, "rollout_relative_l2", "relative L2", False)
 
 
 if __name__ == "__main__":

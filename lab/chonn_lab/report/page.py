@@ -52,7 +52,7 @@ def headline(study: Study) -> str:
 def ranked(study: Study) -> pd.DataFrame:
     """All models, controls last, with their errors in the column `error`, the lowest first.
 
-    Of models by target or history those of the highest or longest are `hard`, and all controls.
+    Models of the highest target or the longest history are `hard`, and so are all controls.
     """
     table: Any = study.table
     missing = pd.Series([Statistic((), len(runs)) for runs in table.runs], table.index)

@@ -36,7 +36,7 @@ NUMBERS = ("seconds", "milliseconds")
 Model = Any  # a row of `Study.table`, whose cells pandas does not type
 # Parts of a kept run that it may share with others entry by entry.
 NESTED = ("config", "versions", "hardware", "data")
-# Of kept numbers, and of epochs of a curve.
+# Digits of kept numbers, and epochs that a kept curve has.
 DIGITS, CURVE_POINTS = 6, 30
 
 
@@ -50,7 +50,7 @@ class Study:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The name of its files."""
         return f"{self.experiment}-{self.scale}"
 
     @property

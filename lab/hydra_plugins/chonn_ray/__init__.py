@@ -4,8 +4,6 @@ Hydra's own plugin for Ray does not work with current versions of Ray. On one ma
 ``hydra/launcher=joblib`` does, on a SLURM cluster ``hydra/launcher=submitit_slurm``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

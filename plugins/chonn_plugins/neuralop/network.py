@@ -35,6 +35,8 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
 
     Examples
     --------
+    >>> import torch
+    >>> from chonn_plugins.neuralop import CHONNNetwork
     >>> model = CHONNNetwork(1, 1)
     >>> x, y = torch.rand(4, 1, 32, 32) + 0.1, torch.rand(4, 1, 32, 32)
     >>> residual = model.calibrate(x, y)  # optional: some training samples, as the loss has them
@@ -56,7 +58,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         nodes: Any = "left",
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
-        from chonn_ops.checks import plain
+        from chonn_ops.checks import json_value
         from chonn_plugins.fields import build
 
         super().__init__()
@@ -66,7 +68,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         # What checkpoints keep. `Trainer` resumes from plain values; a subclass may have others.
         if type(self) is __class__:
             kept: Any = self._init_kwargs
-            kept.update({name: plain(name, value) for name, value in kept.items()})
+            kept.update({name: json_value(name, value) for name, value in kept.items()})
 
     def forward(
         self,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions
-from chonn_ops.checks import check_choice, plain
+from chonn_ops.checks import check_choice, json_value
 from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.pretrained import options_of
 from chonn_plugins.fields import MODELS
@@ -170,7 +170,7 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     else:
         frames = min(frames, FRAMES)
         model = STEPS[ndim](channels, **chosen)
-    recorded = {name: plain(name, model.options[name]) for name in OPTIONS[kind]}
+    recorded = {name: json_value(name, model.options[name]) for name in OPTIONS[kind]}
     return AsFNO(model, frames * channels, host.get("box"), {**recorded, "model": kind})
 
 

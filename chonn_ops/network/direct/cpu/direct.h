@@ -55,14 +55,14 @@ struct direct_args {
     const int64_t *group_first, *tile_region;
     const int32_t *tile_position, *tile_edge, *rim;
     int32_t rows, threads, call;
-    /* Of complex networks: whether sources, potentials and drops are of single precision, whatever the
-     * factors are; and the relative residual at which refinement stops. */
+    /* Read for complex networks: whether sources, potentials and drops are of single precision, whatever
+     * the factors are; and the relative residual at which refinement stops. */
     int32_t single;
     double tol;
     const void *leak, *conductance[3];
-    /* (items, item_shares) elements, of DIRECT_ONCE a thread's: what a pivot hands to each later node. */
+    /* (items, item_shares) elements, for DIRECT_ONCE a thread's: what a pivot hands to each later node. */
     void *shares;
-    void *inverse; /* (items, nodes) elements: of the pivots, by position; 0 where there is none */
+    void *inverse; /* (items, nodes) elements: 1 over the pivots, by position; 0 where there is none */
     /* (items, nodes) elements: what a pivot hands to ground; just 1 where it hands all; 0 where there is
      * none. */
     void *grounded;
@@ -72,12 +72,12 @@ struct direct_args {
     void *own_leak; /* (items, nodes) elements: leaks before the elimination, by position, scaled */
     void *scale; /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */
-    /* NULL where nothing is solved. Of DIRECT_PAIRS int64_t, (sources, 2): the positions of each pair. */
+    /* NULL where nothing is solved; for DIRECT_PAIRS int64_t, (sources, 2): positions of each pair. */
     const void *source;
-    void *potential; /* of DIRECT_PAIRS the resistances, (batches, sources, channels) */
+    void *potential; /* for DIRECT_PAIRS the resistances, (batches, sources, channels) */
     void *drop[3]; /* NULL, or for each axis the drop of the potential along each edge, 0 elsewhere */
     double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
-    /* Of the inverse of real networks: at nodes, and at the two nodes of each edge. */
+    /* Entries of the inverse of real networks: at nodes, and at the two nodes of each edge. */
     void *diagonal, *entry[3];
     void *workspace; /* see _library.c */
 };

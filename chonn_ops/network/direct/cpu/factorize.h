@@ -4,7 +4,7 @@
  * Fronts hold what is right of their diagonals; below is rubbish that nobody reads. Included once for each
  * mode.
  *
- * Of positive numbers no difference is taken, so no contrast and no small leak loses digits. Complex
+ * Positive numbers are never subtracted, so no contrast and no small leak loses digits. Complex
  * numbers may cancel in t. No rows are exchanged: where less than half of the digits of t are left, t
  * is raised, and refinement (refine.h) makes good for it. Ground is the last column of a front: to it
  * leads the leak, and nothing tells it from other nodes. */

@@ -111,7 +111,7 @@ static int MODE(solving)(const struct direct_args *a) {
     return a->call == DIRECT_FACTORIZE && a->parts ? (int)least(a->threads, chunks) : 1;
 }
 
-/* Workspace of one thread, or of all threads where they share a network. */
+/* Bytes of the workspace of one thread, or of all threads that share a network. */
 static int64_t MODE(own_bytes)(const struct direct_args *a) {
     const int64_t solve = a->source ? MODE(solving)(a) * MODE(solve_bytes)(a) : 0;
     const int64_t fronts = (a->parts ? a->threads : 1) * (MODE(front_bytes)(a) + MODE(tiles_bytes)(a)) +

@@ -95,7 +95,7 @@ APART void residuals(const struct direct_args *a, const struct item *item, int r
                      REAL *r, const REAL *v, REAL *z, double *residual) {
     const int64_t count = a->nodes * reals;
     const REAL *leak = item->field[0];
-    double norm[LANES], excess[LANES], terms[LANES];
+    double norm[LANES], squares[LANES], terms[LANES];
     for (int64_t p = 0; p < a->nodes; p++) {
         const int64_t at = a->node[p] * (int64_t)reals;
         if (reals == 1) {
@@ -113,15 +113,15 @@ APART void residuals(const struct direct_args *a, const struct item *item, int r
         take_currents(item->field[1 + run->axis] + run->entry * reals, v + at, run->count * reals,
                       run->far * reals, r + at, z + at);
     }
-    add_squares(r, count, excess);
+    add_squares(r, count, squares);
     add_squares(z, count, terms);
     if (reals == 1)
         for (int lane = 1; lane < LANES; lane++)
-            norm[0] += norm[lane], excess[0] += excess[lane], terms[0] += terms[lane];
+            norm[0] += norm[lane], squares[0] += squares[lane], terms[0] += terms[lane];
     for (int lane = 0; lane < item->width; lane++) {
         const double rounding = NETWORK_ROUNDING * (double)EPSILON * sqrt(terms[lane]),
-                     left = sqrt(excess[lane]);
-        residual[lane] = left <= rounding ? 0 : left / (norm[lane] > 0 ? sqrt(norm[lane]) : 1);
+                     size = sqrt(squares[lane]);
+        residual[lane] = size <= rounding ? 0 : size / (norm[lane] > 0 ? sqrt(norm[lane]) : 1);
     }
 }
 

@@ -221,7 +221,7 @@ static void solve_source(const struct direct_args *a, const struct item *item, i
             if (!active[lane]) continue;
             const double before = residual[lane];
             residual[lane] = now[lane] / norm[lane];
-            /* Of single precision the residual may be far below the error: it is refined once at least. */
+            /* In single precision the residual may be far below the error: refine once at least. */
             const int enough = residual[lane] <= a->tol && step >= (sizeof(REAL) == 4);
             active[lane] = residual[lane] < before / 4 && !enough;
         }

@@ -4,21 +4,21 @@
  * network. Two vectors of sources that share what is read of the factors took 0.8 to 1.2 times as long
  * as one after the other (64 x 64 to 512 x 512, 12 x 12 x 12 to 32 x 32 x 32). */
 
-/* Bytes of one value: where rows fill the vectors, fewer sources than three go one by one; pairs never
- * do. */
+/* Bytes of one value. Where rows fill the vectors, one or two sources are solved one by one, but pairs
+ * are not. */
 static int64_t MODE(value_bytes)(const struct direct_args *a) {
     return ROWS && a->sources < 3 && a->call != DIRECT_PAIRS ? sizeof(REAL) : sizeof(vec);
 }
 
-/* Bytes of one value on the way up. */
+/* Bytes of one value while substitution goes up, in double precision. */
 static int64_t MODE(carried_bytes)(const struct direct_args *a) { return HALVES * MODE(value_bytes)(a); }
 
-/* Bytes of one value a node. */
+/* Bytes of one value for every node. */
 static int64_t MODE(values_bytes)(const struct direct_args *a) {
     return aligned(a->nodes * MODE(value_bytes)(a));
 }
 
-/* Bytes of one value an edge, of all axes; before, there is one a node. */
+/* Bytes of one value for every edge of all axes; the same memory has one for every node before. */
 static int64_t MODE(edges_bytes)(const struct direct_args *a) {
     const int64_t edges = a->axes * a->entries;
     return aligned((edges > a->nodes ? edges : a->nodes) * MODE(value_bytes)(a));
@@ -440,7 +440,7 @@ static void solve_one(const struct direct_args *a, const struct item *item, int6
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
 }
 
-/* Of one source after the other, from what was given and found. */
+/* Residuals of sources one by one, from `source` and `potential`. */
 static void residuals_of(const struct direct_args *a, const struct item *item, int64_t source,
                          int64_t last, char *workspace) {
     const REAL *inverse = (const REAL *)a->inverse + item->slot * a->nodes;
@@ -458,7 +458,7 @@ static void residuals_of(const struct direct_args *a, const struct item *item, i
 }
 #endif
 
-/* Of one vector of sources. */
+/* Solves for one vector of sources, with drops or without. */
 INLINE void MODE(solve_vector)(const int drops, const struct direct_args *a, const struct item *item,
                                int64_t source, vec factor, vec wrong, char *workspace) {
     const int swept = 1 + drops, width = ROWS ? (int)least(LANES, a->sources - source) : item->width;

@@ -126,8 +126,8 @@ static int make_levels(const struct network_args *a, struct grid *grid, int lane
 }
 
 /* The rows of a chunk: of all planes, or of some where planes have one row. Chunks begin at even rows.
- * Those of a network have two colours, so that threads share a sweep: the even ones are visited first.
- * The first and the last one differ in colour, or are the same. */
+ * The chunks of a network have two colours, so that threads share a sweep: even ones are visited first.
+ * The first and the last chunk differ in colour, or are the same. */
 struct box {
     int64_t start[2], end[2];
 };
@@ -156,7 +156,7 @@ static inline int rows_beside(const struct grid *grid, int64_t z, int64_t y) {
            (y + 1 < grid->n[1]) << 3;
 }
 
-/* Those of them that are visited earlier: the first plane of a slab comes before the last one of the
+/* The `rows_beside` that are visited earlier: the first plane of a slab comes before the last one of the
  * lane before. */
 static inline int earlier_rows(const struct grid *grid, int64_t z, int64_t y) {
     const int axis = chunk_axis(grid);
