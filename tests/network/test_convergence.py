@@ -10,7 +10,7 @@ from rows import thorough
 from torch import Tensor
 
 from chonn_ops import Direct, Grid, Iterative
-from chonn_ops.network import direct
+from chonn_ops.network.direct import elimination
 from chonn_ops.network.layout import backward_error
 from chonn_ops.network.solve import methods
 
@@ -215,7 +215,7 @@ def test_memory_is_predicted_for_the_threads_there_are(set_threads):
     found = []
     for threads in (1, 4):
         set_threads(threads)
-        bound = direct.predicted_bytes(*case)
+        bound = elimination.predicted_bytes(*case)
         for most, expected in ((bound, 1), (bound - 1, 0)):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(methods, "MEMORY", most)

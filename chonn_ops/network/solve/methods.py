@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import widened
 from chonn_ops.checks import any_complex, check_integer, check_open_unit_interval, error
-from chonn_ops.network.direct import TOL, predicted_bytes, too_large
+from chonn_ops.network.direct.elimination import TOL, predicted_bytes, too_large
 from chonn_ops.network.layout import Grid, Layout, read_signs
 from chonn_ops.network.layout.graph import Graph
 
