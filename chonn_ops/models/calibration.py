@@ -257,12 +257,7 @@ class Calibration:
         head.distance[[*law.walls, *holes]] = near
 
     def _responses(
-        self,
-        h: Tensor,
-        sources: Tensor,
-        walls: list[int],
-        geometry: Geometry,
-        added: list[Tensor],
+        self, h: Tensor, sources: Tensor, walls: list[int], geometry: Geometry, added: list[Tensor]
     ) -> list[Tensor]:
         """The output of the head (B, \\*grid, m) without sources; what each of the sources
         (B, S, \\*grid) adds, and the potential of each wall; and 1, for the offset."""

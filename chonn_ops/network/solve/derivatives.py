@@ -144,10 +144,7 @@ def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def potentials(
-    source: Tensor,
-    currents: Tensor | None,
-    network: Networks,
-    rates: Tensor | None = None,
+    source: Tensor, currents: Tensor | None, network: Networks, rates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Solve for potentials and their differences, in float64 or complex128.
 

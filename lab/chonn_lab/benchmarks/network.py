@@ -476,10 +476,7 @@ def methods(run: Run) -> list[dict[str, Any]]:
 
 
 main = main_of(
-    __doc__,
-    "network",
-    {"peers": peers, "methods": methods},
-    ["scipy", "pyamg", "torch-sla"],
+    __doc__, "network", {"peers": peers, "methods": methods}, ["scipy", "pyamg", "torch-sla"]
 )
 
 if __name__ == "__main__":
