@@ -187,7 +187,7 @@ def test_what_did_not_converge_is_eliminated(backend, monkeypatch):
 
 
 def test_too_large_to_eliminate_raises(monkeypatch):
-    monkeypatch.setattr(methods, "NODES", (1, 16, 16, 16))
+    monkeypatch.setattr(methods, "FALLBACK_NODES", (1, 16, 16, 16))
     monkeypatch.setattr(Auto, "max_iterations", 3)
     with pytest.raises(RuntimeError, match=r"solver=Direct\(\)"):
         solve_network(**_hard())
