@@ -25,12 +25,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-SOURCES = (
-    "scan/cpu",
-    "network/solve/cpu",
-    "network/direct/cpu",
-    "models/cpu",
-)
+SOURCES = ("scan/cpu", "network/solve/cpu", "network/direct/cpu", "models/cpu")
 KERNEL = "_kernel.pyd" if os.name == "nt" else "_kernel.so"
 ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
 # Numbers that C and Python share; the build defines each as a macro for every C source.

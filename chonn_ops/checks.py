@@ -246,11 +246,7 @@ def expanded(
 
 
 def as_field(
-    name: str,
-    tensor: Tensor,
-    parameters: Iterable[Tensor],
-    *shape: str | int,
-    multiple: int = 1,
+    name: str, tensor: Tensor, parameters: Iterable[Tensor], *shape: str | int, multiple: int = 1
 ) -> Tensor:
     """Check the input of a module with these parameters, and return it as floating-point numbers.
 

@@ -551,6 +551,4 @@ def _check_fields(prediction: Tensor, target: Tensor) -> None:
             "prediction", f"the target's shape {tuple(target.shape)}", tuple(prediction.shape)
         )
     for name, field in (("prediction", prediction), ("target", target)):
-        if not bool(field.isfinite().all()):
-            bad = int((~field.isfinite()).sum())
-            raise error(name, "finite values", f"{bad} of {field.numel()} that are not")
+        check_each(name, field, field.isfinite(), "finite values")

@@ -36,7 +36,7 @@ def imported(tree):
 
 
 def offenders(sources):
-    """Of dotted names, a package's ending in ``.__init__``, and sources: who imports what."""
+    """Who imports what, from dotted names, a package's ending in ``.__init__``, and sources."""
     packages = {name.removesuffix(".__init__") for name in sources if name.endswith(".__init__")}
     found = []
     for name, source in sources.items():

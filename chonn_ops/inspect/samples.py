@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._optional import import_optional
-from chonn_ops.checks import error
+from chonn_ops.checks import check_each, error
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 _FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
@@ -150,9 +150,7 @@ def read_samples(
             samples = _hdf5(path, file, part)
     if not len(samples):
         raise error(path, f"samples from number {first} on", "none")
-    if not samples.fields.isfinite().all():
-        bad = int((~samples.fields.isfinite()).sum())
-        raise error(path, "finite fields", f"{bad} of {samples.fields.numel()} that are not")
+    check_each(str(path), samples.fields, samples.fields.isfinite(), "finite fields")
     return samples
 
 

@@ -126,11 +126,7 @@ def solve_on(domain: Domain, network: Factorization, sources: Tensor) -> Tensor:
 
 
 def domain_of(
-    grid: Sequence[int],
-    spacing: Spacing,
-    mask: Any,
-    boundary: Boundary,
-    device: torch.device,
+    grid: Sequence[int], spacing: Spacing, mask: Any, boundary: Boundary, device: torch.device
 ) -> GridDomain:
     """Check the arguments and make a domain of them."""
     sizes = tuple(grid) if isinstance(grid, Sequence) else ()

@@ -23,16 +23,17 @@ from chonn_ops.nn.circuit_head import (
 from chonn_ops.nn.geometry import Geometry
 
 # Nodes of all samples of `calibrate`: 48 of 64 x 64.
-NODES = 48 * 64**2
+MOST_NODES = 48 * 64**2
 # One of so many of them chooses the law, in less than half of the time. On eight of twelve problems
 # it is the law that all of them choose, on the others one whose walls are at other distances, with
 # residuals from 3 % lower to 3 % higher.
 SHARE = 4
 # With so many positive inputs at most, `calibrate` tries each alone as the medium.
-FEW = 3
-# Distances of walls that `calibrate` tries, in the mean step of the grid, and that of a wall that
-# insulates, in the unit of the domain.
-NEAR, FAR = (1e-3, 0.5), 1e4
+MOST_MEDIA = 3
+# Distances of walls that `calibrate` tries, in the mean step of the grid.
+WALL_DISTANCES = (1e-3, 0.5)
+# The distance of a wall that insulates, in the unit of the domain.
+INSULATING = 1e4
 # `calibrate` lets a step move the head's numbers by so many times the root of the residual that it
 # leaves, within bounds: the law of good data has little left to learn, and large steps lose it.
 # After twelve epochs at rates of 2e-3 and 2e-2, errors on Darcy flow were 0.00003 and 0.00025
@@ -93,7 +94,7 @@ class Calibration:
     def __init__(self, model: Any, samples: Samples) -> None:
         points = math.prod(samples.x.shape[1:-1])
         samples = samples.some(samples.inside.flatten(1).any(1))  # nothing is known of the others
-        samples = samples.some(slice(max(1, NODES // max(1, points))))
+        samples = samples.some(slice(max(1, MOST_NODES // max(1, points))))
         self.model, self.samples = model, samples
         self.head: CircuitHead = model.head
         self.positive = model.units.fit(samples.x[samples.inside])
@@ -172,7 +173,7 @@ class Calibration:
         positive = self.positive
         count, on = int(positive.sum()), positive.to(at_least_float32(self.model.units.size))
         shares = on[None][:count] / max(1, count)
-        if 1 < count <= FEW:
+        if 1 < count <= MOST_MEDIA:
             shares = torch.cat((shares, torch.eye(len(on)).to(on)[positive]))
         some = [0 * on, *(p * share for share in shares for p in powers)]
         return [exponents.expand(self.head.num_circuits, -1) for exponents in some]
@@ -229,7 +230,7 @@ class Calibration:
             step = float((geometry.volumes.volume ** (1 / self.model.axes)).mean())
         for powers in media:
             for group in groups:
-                for near in NEAR if group else NEAR[:1]:
+                for near in WALL_DISTANCES if group else WALL_DISTANCES[:1]:
                     yield Law(powers, group, near * step)
 
     def _set(self, law: Law) -> None:
@@ -251,18 +252,13 @@ class Calibration:
         for p in (head.source.weight, head.source.bias, head.level, head.scale, head.offset):
             p.zero_()
         head.mean.fill_(law.mean / MEAN_GAIN)
-        head.distance.fill_(math.log(FAR / DISTANCE) / DISTANCE_GAIN)
+        head.distance.fill_(math.log(INSULATING / DISTANCE) / DISTANCE_GAIN)
         holes = self.holes if self.samples.geometry.mask is None else []
         near = math.log(max(law.distance, 1e-9) / DISTANCE) / DISTANCE_GAIN
         head.distance[[*law.walls, *holes]] = near
 
     def _responses(
-        self,
-        h: Tensor,
-        sources: Tensor,
-        walls: list[int],
-        geometry: Geometry,
-        added: list[Tensor],
+        self, h: Tensor, sources: Tensor, walls: list[int], geometry: Geometry, added: list[Tensor]
     ) -> list[Tensor]:
         """The output of the head (B, \\*grid, m) without sources; what each of the sources
         (B, S, \\*grid) adds, and the potential of each wall; and 1, for the offset."""

@@ -361,7 +361,7 @@ class Circuit:
         dissection in star-mesh form [1]_ [2]_: with t = l + sum of conductances of the node that
         goes, g_qr += g_q g_r / t and l_q += g_q l / t. Where no number is negative, none is
         subtracted, so no contrast of conductances and no small leak costs a digit.
-        `chonn_ops.network.direct.predicted_bytes` says what the factors take.
+        `chonn_ops.network.direct.elimination.predicted_bytes` says what factors take.
 
         Its `solve` takes sources as that of the circuit does. Held nodes have no variance: there
         the diagonal of the inverse and samples, which are deviations from ``solve(0 * source)``,

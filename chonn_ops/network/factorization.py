@@ -33,8 +33,8 @@ from chonn_ops.checks import (
     refuse_trace,
     refuse_transforms,
 )
-from chonn_ops.network.direct import Elimination
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
+from chonn_ops.network.direct.elimination import Elimination
 from chonn_ops.network.layout import Layout, beside, currents_of
 from chonn_ops.network.solve.autograd import solve_network
 from chonn_ops.network.solve.ground import (

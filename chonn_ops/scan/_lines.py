@@ -71,11 +71,7 @@ class OverLines:
     truth: bool = False
 
     def forward(
-        self,
-        inputs: Inputs,
-        walks: tuple[Walk, ...],
-        boundary: str,
-        checkpoints: Tensor | None,
+        self, inputs: Inputs, walks: tuple[Walk, ...], boundary: str, checkpoints: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Output (B, P, D) and the last walk's final state."""
         inputs = self._widened(inputs)

@@ -68,7 +68,7 @@ def test_neuralop_imported_again_after_a_purge(tmp_path):
         from neuralop.models.uno import UNO
         assert FNO is not old
         fno(FNO), fno(TFNO), fno(old), uno(UNO)
-    # Of the new neuralop throughout: what is pickled is found again under its name.
+    # All classes are the new neuralop's: what is pickled is found again under its name.
     model = mixed(FNO, (4, 4), 1, 1, 6, n_layers=2, complex_data=True)
     torch.save(model, io.BytesIO())
     """,

@@ -280,7 +280,7 @@ def test_the_circuit_of_a_head_has_its_output_as_solution(boundary, on):
 
 @pytest.mark.parametrize("hole", [False, True])
 def test_the_equation_of_a_head_has_its_output_as_solution(hole):
-    """Of the numbers that are read, in the unit of the output."""
+    """The equation has the numbers that are read, in the unit of the output."""
     head, h = any_head(), torch.randn(2, 7, 6, 3, dtype=torch.float64)
     mask = torch.ones(7, 6, dtype=torch.bool)
     mask[2:4, 3] = not hole

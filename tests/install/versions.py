@@ -58,7 +58,7 @@ def run(*command: Any, check: bool = True, **options: Any) -> subprocess.Complet
 
 
 def version(name: str) -> str:
-    """Of Python, in an environment of this name."""
+    """The version of Python in an environment of this name."""
     return name.removesuffix(OLDEST)
 
 

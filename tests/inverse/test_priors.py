@@ -151,7 +151,7 @@ def test_total_variation_treats_both_directions_of_an_axis_alike(grid):
 
 
 def test_the_total_variation_of_a_disc_is_its_circumference_and_an_area_has_its_price():
-    """Of contrast 10: half the logarithm of 1 + (ln 10 / 0.1)^2, 3.1, times its area."""
+    """At contrast 10 it is half the logarithm of 1 + (ln 10 / 0.1)^2, 3.1, times its area."""
     n = 200
     a = (torch.arange(n, dtype=torch.float64) + 0.5) / n * 2 - 1
     disc = (a[:, None] ** 2 + a**2 < 0.25).double().flatten()

@@ -389,7 +389,7 @@ def test_a_right_noise_is_not_doubted(prior):
     [((1, slice(None)), "under source 1"), ((slice(None), 3), "of measurement 3")],
 )
 def test_one_bad_source_or_electrode_among_many_is_doubted(part, named):
-    """Of 1,000 measurements of a known network, 20 or 50 are 4 times the noise off: 1.1 times the
+    """20 or 50 of 1,000 measurements of a known network are 4 times the noise off: 1.1 times the
     noise over all of them. Some are missing."""
     k = torch.ones(6, 6, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)

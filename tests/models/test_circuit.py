@@ -174,7 +174,7 @@ def test_calibration_tells_what_holes_are(inner):
 
 
 def naive_extremes(z, mask, periodic):
-    """Of z (B, H, W, C) at a node and the existing ones beside it, value by value."""
+    """Extremes of z (B, H, W, C) at a node and the existing ones beside it, value by value."""
     low, high = z.clone(), z.clone()
     sizes = z.shape[1:3]
     for i, j in np.ndindex(*sizes):

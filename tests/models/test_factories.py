@@ -7,7 +7,7 @@ import torch
 from model_cases import BLOCKS, MODELS
 
 EVERY = {**MODELS, **BLOCKS}
-# Of the names and shapes in the state dict.
+# Digests of the names and shapes in the state dict.
 DIGESTS = {
     "CHONNNetwork1d": "c08aa5b373dd",
     "CHONNNetwork2d": "b5bd297ffd6a",

@@ -46,7 +46,7 @@ class Dense:
         _, *grid, channels = whole.leak.shape
         self.A = A = matrix(whole.conductance, whole.leak, whole.layout)[b * channels + c]
         self.leak = whole.leak[b, ..., c].flatten().to(A.dtype)
-        # Of each axis both nodes of its edges, their entries and conductances.
+        # For each axis: both nodes of its edges, their entries and conductances.
         ends = zip(edges_of(whole.layout, grid), whole.conductance, strict=True)
         self.edges = [(*x, g[b, ..., c].flatten()[x[2]].to(A.dtype)) for x, g in ends]
         held = circuit.held

@@ -10,7 +10,7 @@ from rows import thorough
 from torch import Tensor
 
 from chonn_ops import Direct, Grid, Iterative
-from chonn_ops.network import direct
+from chonn_ops.network.direct import elimination
 from chonn_ops.network.layout import backward_error
 from chonn_ops.network.solve import methods
 
@@ -72,14 +72,14 @@ def hard(kind: str, grid: tuple[int, ...], seed: int = 5) -> tuple[Tensor, list[
 @pytest.mark.parametrize("grid", [pytest.param((40,), marks=SLOW), (33, 20), (9, 10, 11)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_are_at_most_ten_tolerances(kind, backend, grid, periodic, copies):
-    """Of potentials and all gradients, in the maximum norm, with any method; or the call raises."""
+    """Errors of potentials and gradients in the maximum norm, by any method; or the call raises."""
 
     def solved(network, copies=1, **options):
         leaves = [x.repeat(copies, *[1] * (x.dim() - 1)).requires_grad_() for x in network]
         v = solve_network(leaves[0], leaves[2:], leaves[1], periodic=periodic, **options)
         weight = torch.linspace(-1, 2, v[0].numel(), dtype=torch.float64).sin().reshape(v[0].shape)
         grads = torch.autograd.grad(v, leaves, weight.to(v.dtype).expand_as(v))
-        # Those of all edges are compared with the largest.
+        # Gradients of edges of all axes are compared with the largest of them.
         edges = torch.stack(grads[2:])
         return v.detach(), grads[0], grads[1], edges
 
@@ -215,7 +215,7 @@ def test_memory_is_predicted_for_the_threads_there_are(set_threads):
     found = []
     for threads in (1, 4):
         set_threads(threads)
-        bound = direct.predicted_bytes(*case)
+        bound = elimination.predicted_bytes(*case)
         for most, expected in ((bound, 1), (bound - 1, 0)):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(methods, "MEMORY", most)

@@ -180,7 +180,7 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
 
 
 def errors_of(exact, medium, walls, faces_of, sizes=(16, 32, 64, 128), absorption=0.0):
-    """Of potentials, in the mean square over the unit square, on finer and finer grids. `walls`
+    """Errors of potentials, in the mean square over the unit square, on finer grids. `walls`
     has a letter a face, "periodic" or a condition; `faces_of` makes the ends of each axis's cells.
     """
     errors = []

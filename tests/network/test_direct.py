@@ -30,7 +30,8 @@ from torch import Tensor
 
 from chonn_ops import Auto, Circuit, Direct, Graph, Grid
 from chonn_ops.boundary import series
-from chonn_ops.network.direct import Elimination, cpu, flops, predicted_bytes
+from chonn_ops.network.direct import cpu
+from chonn_ops.network.direct.elimination import Elimination, flops, predicted_bytes
 from chonn_ops.network.solve import methods
 
 ISAS = compiled.isas if (compiled := cpu.kernel()) else ()

@@ -244,7 +244,7 @@ def check_signed():
 
 
 def check_factorize(name):
-    """Of a grid, or of a graph by name."""
+    """Checks the factors of a grid, or of a graph by name."""
     graph = _graph(name) if name else None
     if graph is None:
         g, leak, source = _networks((6, 5), torch.float64, B=2, C=2, contrast=100.0)

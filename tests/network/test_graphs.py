@@ -15,7 +15,8 @@ from network_cases import BACKENDS, factorize, solve_network
 from test_plan import check
 
 from chonn_ops import Auto, Circuit, Direct, Graph
-from chonn_ops.network.direct import cpu, elimination, predicted_bytes
+from chonn_ops.network.direct import cpu, elimination
+from chonn_ops.network.direct.elimination import predicted_bytes
 from chonn_ops.network.direct.plan import make_plan
 from chonn_ops.network.solve import methods
 

@@ -579,7 +579,7 @@ MESHES = {"plane": cells_of_a_square, "tetrahedra": tetrahedra, "surface": roof}
 
 
 def gradients_and_sizes(mesh, v):
-    """Of cells, from their edges: as in textbooks, without `Mesh`."""
+    """Gradients in cells and their sizes, from edges: as in textbooks, without `Mesh`."""
     corners, at = mesh.points[mesh.cells], v[:, mesh.cells]
     edges = (corners[:, 1:] - corners[:, :1]).mT  # (M, D, d)
     drops = at[:, :, 1:] - at[:, :, :1]

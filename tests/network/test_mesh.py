@@ -142,7 +142,7 @@ def test_linear_potentials_are_exact(mesh, condition):
 @pytest.mark.parametrize("mesh", SCATTERED, ids=["triangles", "tetrahedra"])
 @pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
 def test_every_mesh_has_linear_elements(mesh, dtype):
-    """Of numbers and tensors, in the plane, in space and on a surface; with gradients."""
+    """For numbers and tensors, in the plane, in space and on a surface; with gradients."""
     points, cells = mesh
     d, found = points.shape[1], Mesh(points, cells)
     assert found.elements
@@ -184,7 +184,7 @@ def exact(x, y):
 
 
 def errors_of(medium, letter, mesh_of, absorption=0.0):
-    """Of `exact`, with potentials at the low side of x and the condition at the others."""
+    """Errors beside `exact`, with potentials at the low side of x, the condition elsewhere."""
     errors = []
     for n in (8, 16, 32, 64):
         points, cells = mesh_of(n)
@@ -364,7 +364,7 @@ def test_closed_surfaces_have_no_boundary(d):
 
 
 def test_groups_of_a_file_are_sets():
-    """Of gmsh's format 4, whose groups are sets of cells, and of format 2, whose are numbers."""
+    """In gmsh's format 4 groups are sets of cells, in format 2 they are numbers."""
     points, cells = box(3)
     low, high = (np.flatnonzero(sides(points)[name]) for name in ("x0", "x1"))
     blocks = [np.stack([at[:-1], at[1:]], 1) for at in (low, high)]

@@ -119,7 +119,7 @@ class TestDoors:
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
     def test_half_precision_is_read_as_it_is_and_solved_in_float32(self, door, grid, dtype):
-        """Of all fields, or of all but one."""
+        """In all fields, or in all but one."""
         source, g, leak = make_network(grid, dtype=dtype, contrast=4.0)
         halves = source, leak, *g
         found = []
@@ -131,7 +131,7 @@ class TestDoors:
                     assert info.backward_error.dtype == torch.float64
                     assert not info.backward_error.requires_grad
                     assert info.iterations.dtype == torch.int32
-                    # Of the potentials as they were rounded at the end.
+                    # The error of the potentials as they were rounded at the end.
                     most = torch.finfo(v.dtype).eps
                     assert most / 100 < info.backward_error.max() <= max(most, 1e-5)
                 found.append((v.detach(), *torch.autograd.grad(v.sum(), leaves)))

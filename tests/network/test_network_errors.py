@@ -187,7 +187,7 @@ def test_what_did_not_converge_is_eliminated(backend, monkeypatch):
 
 
 def test_too_large_to_eliminate_raises(monkeypatch):
-    monkeypatch.setattr(methods, "NODES", (1, 16, 16, 16))
+    monkeypatch.setattr(methods, "FALLBACK_NODES", (1, 16, 16, 16))
     monkeypatch.setattr(Auto, "max_iterations", 3)
     with pytest.raises(RuntimeError, match=r"solver=Direct\(\)"):
         solve_network(**_hard())
@@ -314,7 +314,7 @@ def test_conductances_at_the_end_of_float32_are_solved_or_refused(backend, scale
         assert (v - truth).abs().max() <= 1e-3 * truth.abs().max()  # denormals have few digits
 
 
-# Of networks solved all at once, and one after the other.
+# Networks are solved all at once, or one after the other.
 @pytest.mark.parametrize("at_once", [6, 1])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("backend", available_backends())

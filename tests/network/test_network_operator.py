@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.library import opcheck
 
 from chonn_ops import Auto, Grid, Robin, diffusion, kirchhoff_scan
-from chonn_ops.network.direct import predicted_bytes
+from chonn_ops.network.direct.elimination import predicted_bytes
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 

@@ -94,7 +94,7 @@ def train(model, epochs, loader, test_loaders, rate=5e-3, **settings):
 
 @pytest.mark.parametrize("mode", [None, "replace", "alongside", "lift"])
 def test_trainer(fno, tmp_path, mode):
-    """Of our model, and of FNOs with our mixer."""
+    """It trains our model, and FNOs with our mixer."""
     fields = torch.randn(6, 1, 8, 8)
     loader, finer = loader_of(fields), loader_of(torch.randn(3, 1, 12, 12))
     model = (

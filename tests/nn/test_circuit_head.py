@@ -192,7 +192,7 @@ def test_holes_have_walls_of_their_own():
 
 
 def test_pace_changes_steps_and_not_the_function():
-    """Of stochastic gradient descent, numbers move by the square of the pace."""
+    """By stochastic gradient descent, numbers move by the square of the pace."""
     torch.manual_seed(3)
     head = CircuitHead(6, 2, 2).double()
     h = torch.randn(2, 8, 9, 6, dtype=torch.float64)

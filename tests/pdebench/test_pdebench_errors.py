@@ -387,7 +387,7 @@ def test_what_a_job_does_not_use_is_its_own_affair(spoiled, problem, key, index,
 def test_evaluation_uses_the_validation_split(spoiled, tmp_path, problem, training, validation):
     for name in ("1D_Advection_FNO.pt", "2D_rdb_NA_NA_FNO.pt"):
         torch.save({"model_state_dict": {}}, tmp_path / name)
-    # Of arrays the first tenth, of groups the last, each with all its frames.
+    # The first tenth of arrays, the last one of groups, each with all its frames.
     assert spoiled(problem, training, 3, np.nan, if_training=False) == ""
     last = (1, 4) if problem == "1d" else 4
     assert "not finite" in spoiled(problem, validation, last, np.nan, if_training=False)

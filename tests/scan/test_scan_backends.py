@@ -210,7 +210,7 @@ def test_injection_weight_is_accurate_at_every_scale(backend, dtype, most):
     ],
 )
 def test_gradients_at_every_scale(backend, z):
-    """Of a line against the handwritten adjoint: autograd of the loop itself cancels at small z."""
+    """One line beside the handwritten adjoint: autograd of the loop itself cancels at small z."""
     case = make_case(2, 40, 17, 1)
     case["delta"] = (z / case["decay"][:, 0] * torch.ones(2, 40, 1)).float()
     wide = {name: tensor.double() for name, tensor in case.items()}

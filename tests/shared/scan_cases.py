@@ -54,7 +54,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 1e-3, tor
 
 
 def within(tolerance: float) -> dict[str, float]:
-    """Of `torch.library.opcheck`, where it takes any; old ones have their own."""
+    """Tolerances for `torch.library.opcheck`, where it takes any; old ones have their own."""
     known = inspect.signature(torch.library.opcheck).parameters
     return {name: tolerance for name in ("atol", "rtol") if name in known}
 

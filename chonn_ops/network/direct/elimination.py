@@ -53,11 +53,7 @@ BACKENDS = Backends(
 
 
 def _plan_for(
-    leak: Tensor,
-    layout: Layout,
-    dtype: torch.dtype,
-    backend: str,
-    at_once: float = math.inf,
+    leak: Tensor, layout: Layout, dtype: torch.dtype, backend: str, at_once: float = math.inf
 ) -> Plan:
     """The plan that suits these networks and the backend; a RuntimeError where the factors that are
     held, of all or of `at_once` networks, would take more than all memory."""

@@ -27,7 +27,7 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops._pytorch import are_plain, at_lower_levels, differentiate, is_mapped, needs_graph
 from chonn_ops.checks import recording
-from chonn_ops.network.direct import Elimination
+from chonn_ops.network.direct.elimination import Elimination
 from chonn_ops.network.layout import beside
 from chonn_ops.network.solve.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.solve.ground import at_limits, labels_of, without

@@ -1,11 +1,11 @@
 r"""Derivatives of any order: potentials and their differences in float64, with digits of their own.
 
 Elimination finds potentials v of sources s, and their differences d along edges, with the digits
-that `chonn_ops.network.direct.Elimination.solve_all` promises. Besides its sources s a network has
-currents c of edges, which leave one node and enter the next. Their net inflow r sums to 0 over each
-connected part, which a sum of rounded numbers does not, and small leaks make large potentials of
-what is left. So r is solved for with one more conductance to ground, k at one node x of the part:
-with A' = A + k e_x e_x^T, A = A' - k e_x e_x^T has
+that `Elimination.solve_all` promises. Besides its sources s a network has currents c of edges,
+which leave one node and enter the next. Their net inflow r sums to 0 over each connected part,
+which a sum of rounded numbers does not, and small leaks make large potentials of what is left. So r
+is solved for with one more conductance to ground, k at one node x of the part: with
+A' = A + k e_x e_x^T, A = A' - k e_x e_x^T has
 
     A^-1 r = a + m b,   a = A'^-1 r,   b = k A'^-1 e_x,   m = k a_x / sum(l b),
 
@@ -35,7 +35,7 @@ from torch import Tensor
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._pytorch import at_lower_levels
-from chonn_ops.network.direct import Elimination
+from chonn_ops.network.direct.elimination import Elimination
 from chonn_ops.network.layout import Layout, beside, nodes_of, over_parts
 from chonn_ops.network.solve.ground import at_limits, grounded, labels_of, without
 from chonn_ops.network.solve.methods import Networks, choose, with_signs
@@ -144,10 +144,7 @@ def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def potentials(
-    source: Tensor,
-    currents: Tensor | None,
-    network: Networks,
-    rates: Tensor | None = None,
+    source: Tensor, currents: Tensor | None, network: Networks, rates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Solve for potentials and their differences, in float64 or complex128.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import widened
 from chonn_ops.checks import any_complex, check_integer, check_open_unit_interval, error
-from chonn_ops.network.direct import TOL, predicted_bytes, too_large
+from chonn_ops.network.direct.elimination import TOL, predicted_bytes, too_large
 from chonn_ops.network.layout import Grid, Layout, read_signs
 from chonn_ops.network.layout.graph import Graph
 
@@ -178,7 +178,7 @@ KEPT = 2**30
 # networks on them: 512 x 512, 12 x 12 x 12. The kernel of iterations eliminates lines itself.
 AT_ONCE = (0, 0, 512**2, 12**3)
 # Most nodes of grids that are eliminated where iterations fail: 512 x 512, 32 x 32 x 32.
-NODES = (1, 512**2, 512**2, 32**3)
+FALLBACK_NODES = (1, 512**2, 512**2, 32**3)
 # Iterations after which they have failed: about what an elimination costs. Smooth networks take 3
 # to 8.
 PATIENCE = 40
@@ -197,7 +197,8 @@ SAFETY = 4
 
 def networks_at_once(layout: Layout, count: int, dtype: torch.dtype) -> int:
     """How many of `count` networks the direct method takes at once within `MEMORY`; 0 if none."""
-    if layout.regular and math.prod(layout.shape) > NODES[sum(n > 1 for n in layout.shape)]:
+    axes = sum(n > 1 for n in layout.shape)
+    if layout.regular and math.prod(layout.shape) > FALLBACK_NODES[axes]:
         return 0
     while count and predicted_bytes(layout, count, dtype) > MEMORY:
         count //= 2
@@ -267,8 +268,8 @@ def choose(
     if backend in ("cpu", "triton") and at_once and nodes <= AT_ONCE[axes]:
         some = f", {at_once} of {num_networks} at a time" if at_once < num_networks else ""
         return Choice("direct", f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}")
-    if nodes > NODES[axes]:
-        return _iterated(f"a {_size(axes, 'more than', NODES)}", line)
+    if nodes > FALLBACK_NODES[axes]:
+        return _iterated(f"a {_size(axes, 'more than', FALLBACK_NODES)}", line)
     if not at_once:
         size = predicted_bytes(layout, 1, dtype) / 2**30
         why = f"factors of one network would take {size:.1f} GiB, more than {MEMORY / 2**30:g} GiB"

@@ -26,8 +26,9 @@ from torch import Tensor
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import answer, error, recording, resonance
-from chonn_ops.network import direct
-from chonn_ops.network.direct import Elimination, Solution
+from chonn_ops.network.direct import elimination
+from chonn_ops.network.direct.elimination import Elimination
+from chonn_ops.network.direct.solution import Solution
 from chonn_ops.network.layout import beside, norm_of, relative_residual, residual_of
 from chonn_ops.network.solve import methods
 from chonn_ops.network.solve.ground import check_sources_have_ground, cut_off, grounded, labels_of
@@ -36,7 +37,7 @@ from chonn_ops.network.solve.methods import Choice, Networks
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     name = module.__name__.rpartition(".")[2]
-    return direct.small_results(direct.BACKENDS[name], device)
+    return elimination.small_results(elimination.BACKENDS[name], device)
 
 
 BACKENDS = Backends(

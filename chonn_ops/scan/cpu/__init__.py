@@ -126,10 +126,7 @@ def _pairs(walks: tuple[Walk, ...]) -> bool:
 
 
 def forward(
-    inputs: Inputs,
-    walks: tuple[Walk, ...],
-    boundary: str,
-    checkpoints: Tensor | None,
+    inputs: Inputs, walks: tuple[Walk, ...], boundary: str, checkpoints: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D) and, for one-walk plans, the final states (B, D, N)."""
     call = Call(inputs, compute_dtype(*inputs), walks)

@@ -239,10 +239,7 @@ def _prepare(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Te
 
 
 def forward(
-    inputs: Inputs,
-    walks: tuple[Walk, ...],
-    boundary: str,
-    checkpoints: Tensor | None,
+    inputs: Inputs, walks: tuple[Walk, ...], boundary: str, checkpoints: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D), and for plans with one walk the final states (B, D, N)."""
     u, delta, b, c, decay, d = _prepare(inputs)

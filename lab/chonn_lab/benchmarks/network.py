@@ -49,7 +49,7 @@ from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Call, Row, Run, gradients, inference, main_of, milliseconds
 from chonn_ops import Auto, Circuit, Direct, Graph, Grid, diffusion
-from chonn_ops.network.direct import Elimination
+from chonn_ops.network.direct.elimination import Elimination
 
 TOLERANCE = 1e-5
 INCLUSION = 8  # points a side
@@ -476,10 +476,7 @@ def methods(run: Run) -> list[dict[str, Any]]:
 
 
 main = main_of(
-    __doc__,
-    "network",
-    {"peers": peers, "methods": methods},
-    ["scipy", "pyamg", "torch-sla"],
+    __doc__, "network", {"peers": peers, "methods": methods}, ["scipy", "pyamg", "torch-sla"]
 )
 
 if __name__ == "__main__":

@@ -47,10 +47,7 @@ def conductance_matrix(faces_x: np.ndarray, faces_y: np.ndarray) -> scipy.sparse
 def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
     """LU factors of a symmetric positive definite matrix, which needs no pivoting."""
     return scipy.sparse.linalg.splu(
-        matrix,
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
+        matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
     )
 
 

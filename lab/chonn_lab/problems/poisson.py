@@ -151,10 +151,7 @@ def read_normalization(folder: Path | str, resolution: int = RESOLUTION) -> Norm
 
 
 def read(
-    folder: Path | str,
-    split: str,
-    n_samples: int | None = None,
-    resolution: int = RESOLUTION,
+    folder: Path | str, split: str, n_samples: int | None = None, resolution: int = RESOLUTION
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normalised inputs and outputs of one split, or of its first samples: (N, R, R), float32.
 

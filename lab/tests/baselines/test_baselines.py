@@ -125,7 +125,7 @@ def test_factorised_convolution_is_the_sum_of_full_transforms():
             wave = torch.exp(-2j * math.pi * mode * place / n)
             amplitude = (lines * wave).sum(-1)
             mapped = torch.einsum("bip,io->bop", amplitude, weight[..., mode].detach())
-            # Of a real field, each mode but the mean has a conjugate twin.
+            # In a real field each mode but the mean has a conjugate twin.
             twins = 1 if mode == 0 else 2
             part = twins / n * (mapped[..., None] * wave.conj()).real
             expected += part.movedim(-1, axis)

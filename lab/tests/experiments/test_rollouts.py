@@ -107,7 +107,7 @@ def test_scores_of_persistence(folders):
         "rollout_relative_l2": pytest.approx(float(curve.mean())),
         "rollout_relative_l2_last": pytest.approx(float(curve[-1])),
         "one_step_relative_l2": pytest.approx(float(single.mean())),
-        # Of a frame that stays as it is, over that of the data.
+        # The root mean square of a frame that stays as it is, over that of the data.
         "growth_7": pytest.approx(float(sizes[:, [GIVEN - 1, -1]].max() / sizes.max())),
     }
     errors = found.errors(persistence(None), (frames,))

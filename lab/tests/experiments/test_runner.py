@@ -64,7 +64,7 @@ def test_equals_a_plain_loop(tmp_path):
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)
     losses, errors = [], []
     for number in range(3):
-        # Of the pair: the next seed's epochs are none of this one's.
+        # The order is drawn from seed and epoch: the next seed's epochs are none of this one's.
         torch.manual_seed(int(np.random.SeedSequence((0, number)).generate_state(1)[0]))
         model.train()
         total = 0.0

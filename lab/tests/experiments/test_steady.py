@@ -191,7 +191,7 @@ def test_darcys_finer_tests_are_the_same_problem(tmp_path):
 
 
 def test_poissons_finer_tests_are_the_same_samples(tmp_path):
-    """Of 256 nodes every 17th is one of 16."""
+    """Every 17th of 256 nodes is one of 16."""
     found = smoke("poisson", "resolution=16", "test_resolutions=[256,48]")
     found.prepare(tmp_path)
     data = found.load(tmp_path)

@@ -83,11 +83,11 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
         t = plus(t, row[c]);
         size += magnitude(row[c]);
     }
-    const mask raised = (magnitude(t) < FEW * size) & (size >= TINIEST);
+    const mask raised = (magnitude(t) < HALF_DIGITS * size) & (size >= TINIEST);
     /* By a larger leak, so that all pivots after it are those of one changed network. */
-    row[f].re += pick(raised, FEW * size - t.re, (vec){});
+    row[f].re += pick(raised, HALF_DIGITS * size - t.re, (vec){});
     row[f].im -= pick(raised, t.im, (vec){});
-    t.re = pick(raised, FEW * size, t.re);
+    t.re = pick(raised, HALF_DIGITS * size, t.re);
     t.im = pick(raised, (vec){}, t.im);
     const vec length = pick(size >= TINIEST, magnitude(t), (vec){} + 1);
     const vec re = t.re / length, im = t.im / length;

@@ -1,7 +1,10 @@
 /* The direct method of real networks, for one instruction set and size of numbers.
  *
- * An element of a front is one value of every network of a group ("lanes"), or one number, and vectors
- * are pieces of the front's rows ("rows"). kernel_complex.c has complex networks, in lanes only.
+ * mode.h and what it includes are compiled once a mode, with names that MODE makes:
+ *     lanes    ROWS 0   a vector is one value of every network of a group
+ *     rows     ROWS 1   a vector is a piece of a row of one network's front, or LANES sources of it
+ *     complex  ROWS 0   as lanes, with two vectors a value (kernel_complex.c)
+ * A call runs in rows where `rows` of struct direct_args says so. The headers:
  *     numbers.h     vectors, and how networks are packed into them
  *     mode.h        elements, their sums and products; what one call does
  *     factorize.h   elimination;  substitute.h  substitution;  invert.h  entries of the inverse

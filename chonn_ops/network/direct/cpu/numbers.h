@@ -17,11 +17,11 @@ static inline int64_t update_row(int64_t width, int64_t i) { return i * width - 
 #if REAL_BYTES == 4
 #define TINIEST FLT_MIN
 #define EPSILON FLT_EPSILON
-#define FEW 3.5e-4f /* sqrt(FLT_EPSILON) */
+#define HALF_DIGITS 3.5e-4f /* sqrt(FLT_EPSILON) */
 #else
 #define TINIEST DBL_MIN
 #define EPSILON DBL_EPSILON
-#define FEW 1.5e-8 /* sqrt(DBL_EPSILON) */
+#define HALF_DIGITS 1.5e-8 /* sqrt(DBL_EPSILON) */
 #endif
 
 typedef REAL vec __attribute__((vector_size(VECTOR_BYTES)));
