@@ -178,9 +178,7 @@ class Identification:
         model.low[:C], model.high[:C] = least - margin, most + margin
         model.positive[:C] = least > NEAR
         if C > 1:  # inverses stay finite
-            model.low[:C] = torch.where(
-                least > NEAR, model.low[:C].maximum(least / 2), model.low[:C]
-            )
+            model.low.copy_(torch.where(least > NEAR, model.low.maximum(least / 2), model.low))
         model.units.fit(flat)
         return x / model.size
 
