@@ -243,16 +243,25 @@ class _CHONNStep(Pretrained):
         rows = math.isqrt(len(weight))
         return F.linear(torch.cat(features, -1), weight.to(z)).unflatten(-1, (rows, rows))
 
+    def _waves(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean speed of the waves of matrices (..., R, R), and the square of the distance from it
+        of two that are equally far, by traces: exact if all others have the mean speed."""
+        mean = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
+        squares = (matrix * matrix.mT).sum((-2, -1)) - matrix.shape[-1] * mean.square()
+        return mean, squares.abs() / 2
+
     def _fastest(self, matrix: Tensor) -> Tensor:
-        """A bound of the spectral radius of matrices (..., R, R), from their fourth powers: 9 % too
-        large for two opposite waves. For hidden velocities it is 4 %, from eighth powers, and a dam
-        break had an error of 0.0027 instead of 0.0029."""
+        """The fastest wave's speed. For hidden velocities it is a bound, 4 % too large for two
+        opposite waves, from eighth powers: a dam break had an error of 0.0027 instead of 0.0029
+        from fourth ones."""
         if matrix.shape[-1] == 1:
             return matrix[..., 0, 0].abs()
-        squarings = 3 if "mass" in self.forms else 2
-        for _ in range(squarings):
+        if "mass" not in self.forms:
+            mean, square = self._waves(matrix)
+            return mean.abs() + square.sqrt()
+        for _ in range(3):
             matrix = matrix @ matrix
-        return (matrix.square().sum((-2, -1)) + 1e-30).pow(0.5 ** (squarings + 1))
+        return (matrix.square().sum((-2, -1)) + 1e-30).pow(1 / 16)
 
     def _whole(self, z: Tensor, steps: Sequence[float]) -> Tensor:
         """The state, and the velocity of the vorticity that it is."""
@@ -378,18 +387,31 @@ class _CHONNStep(Pretrained):
 
     def _fluxes(self, z: Tensor, slopes: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
         """Change by the fluxes of states with slopes: at faces the matrices of both sides' mean
-        (Roe's, for the quadratic fluxes of one channel) with the dissipation of the fastest
-        wave."""
+        (Roe's, for the quadratic fluxes of one channel) with the dissipation of each wave."""
         change = torch.zeros_like(z)
         for axis, (w, slope) in enumerate(zip(weights, slopes, strict=True)):
             front, back = z + slope / 2, self._beside(z - slope / 2, axis, 1)
             matrix, jump = self._matrix((front + back) / 2, w), back - front
             flow = times(matrix, jump)
-            spread = self._fastest(matrix)[..., None] * jump
+            spread = self._dissipated(matrix, jump, flow)
             ahead, behind = (flow + spread) / 2, (flow - spread) / 2
             within = times(self._matrix(z, w), slope)
             change = change - within - behind - ahead.roll(1, axis + 1)
         return change
+
+    def _dissipated(self, matrix: Tensor, jump: Tensor, flow: Tensor) -> Tensor:
+        """The absolute value of matrices times jumps, where their product is `flow`: exact for
+        waves of the mean speed and of two others equally far from it, as in gases. With the
+        dissipation of the fastest wave for all, compressible flow whose equation was known had
+        errors of 0.042 instead of 0.038 on a line and 0.059 instead of 0.049 on a plane."""
+        if matrix.shape[-1] == 1 or "mass" in self.forms:
+            return self._fastest(matrix)[..., None] * jump
+        # At least a hundredth of a cell a step, as matrices without waves have squares, too.
+        mean, square = (x[..., None] for x in self._waves(matrix))
+        other = (square + 1e-4).sqrt()
+        part, rest = (mean / other).clamp(-1, 1), flow - mean * jump
+        twice = times(matrix, rest) - mean * rest
+        return mean.abs() * jump + part * rest + (1 - part.abs()) / other * twice
 
     def circuit(self, v: Tensor, where: Geometry) -> Circuit:
         """The resistors between cells and behind walls where the diffusivity is 1, for states of

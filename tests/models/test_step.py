@@ -533,6 +533,51 @@ def test_calibration_finds_sound():
     torch.testing.assert_close(speed[..., 0], right, rtol=0.02, atol=1e-3)
 
 
+def test_rates_are_compared_where_they_change_slowly():
+    """Sound by exact shifts of a cell or of 13 cells a frame, which is the third channel."""
+    there, back = smooth(8, 2, 32).unbind(1)
+    cells = [1, 13] * 4
+
+    def shifted(n):
+        a, b = (
+            torch.stack([x.roll(way * n * k, -1) for x, k in zip(waves, cells, strict=True)])
+            for waves, way in ((there, 1), (back, -1))
+        )
+        return torch.stack(((a + b) / 2, (a - b) / 2, torch.tensor(cells)[:, None] + 0 * a), 1)
+
+    frames = torch.stack([shifted(n) for n in range(6)], 1)
+    model = CHONNStep1d(3).double()
+    start = Identification(model, frames.mT, model.geometry((1, 32), None, None, None))
+    assert start.block == 1
+    assert len(start.early) == 4
+    assert (start.early[..., 2] * model.size[2] < 2).all()
+
+
+@pytest.mark.parametrize(
+    "speeds", [(-4.0,), (3.0, -5.0), (9.0, 4.0), (7.0, 2.0, -3.0), (-9.0, -1.0, -1.0, 7.0)]
+)
+def test_each_wave_has_its_own_dissipation(speeds):
+    n, model, speed = len(speeds), CHONNStep1d(1), torch.tensor(speeds).double()
+    waves = torch.eye(n).double() + 0.3 * state(5, n, n)
+    matrix, right = (waves @ torch.diag(x) @ waves.inverse() for x in (speed, speed.abs()))
+    torch.testing.assert_close(model._fastest(matrix), speed.abs().max().expand(5))
+    jump = state(5, n, 1, seed=1)
+    found = model._dissipated(matrix, jump[..., 0], (matrix @ jump)[..., 0])
+    torch.testing.assert_close(found, (right @ jump)[..., 0], rtol=1e-5, atol=1e-4)
+
+
+def test_dissipation_of_matrices_without_waves_is_finite():
+    matrix = torch.zeros(3, 3, 3)
+    matrix[1, 0, 1] = matrix[1, 1, 2] = matrix[2, 0, 1] = 0.5
+    matrix[2, 1, 0] = -0.5
+    matrix.requires_grad_()
+    jump = torch.ones(3, 3)
+    found = CHONNStep1d(3)._dissipated(matrix, jump, (matrix @ jump[..., None])[..., 0])
+    assert found.abs().max() < 50
+    (gradient,) = torch.autograd.grad(found.sum(), matrix)
+    assert gradient.isfinite().all()
+
+
 def test_calibration_finds_the_velocity_of_what_only_moves_by_its_depth():
     """Shallow water on a ring, whose frames show the depth alone."""
 
