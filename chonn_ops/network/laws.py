@@ -276,10 +276,25 @@ def tangent_of(law: Law, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return y, back(torch.ones_like(y))[0]
 
 
+def takes_any(law: Law, k: Tensor) -> bool:
+    """Whether a law takes any number of elements of k, so that no tensor belongs to some."""
+    for count in (3, 5):
+        x = k.new_ones(count)
+        try:
+            with torch.no_grad():
+                shape = law(x, x).shape
+        except Exception:  # of any kind, by shapes that do not fit
+            return False
+        if shape != x.shape:
+            return False
+    return True
+
+
 def split(law: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:
     """The tensors of a law, and what makes the law of others in their place."""
     if isinstance(law, nn.Module):
-        named = {**dict(law.named_parameters()), **dict(law.named_buffers())}
+        both = {**dict(law.named_parameters()), **dict(law.named_buffers())}
+        named = {name: value for name, value in both.items() if value.is_floating_point()}
 
         def with_tensors(tensors: Sequence[Tensor]) -> Law:
             state = dict(zip(named, tensors, strict=True))
@@ -298,7 +313,11 @@ def split(law: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:
         again = functools.partial(_replaced, law)
     else:
         return [], lambda _: law
-    names = [name for name, value in parts.items() if isinstance(value, Tensor)]
+    names = [
+        name
+        for name, value in parts.items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    ]
     return [parts[name] for name in names], lambda tensors: again(
         {**parts, **dict(zip(names, tensors, strict=True))}
     )
