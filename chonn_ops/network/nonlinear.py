@@ -171,7 +171,7 @@ class _Elements(NamedTuple):
         G = self.exists * self.k * (self.area / self.length) + 0 * drop
         x = drop if isinstance(self.law, Ohm) else 0 * drop  # resistors are never behind
         y = self.tangent(x)[0]
-        return x, y, G, drop * self.exists - (y if self.inverse else x)
+        return x, y, G, (drop - (y if self.inverse else x)) * self.exists
 
     def of_nodes(self, field: Tensor) -> Tensor:
         """The numbers of the nodes of elements to ground."""
@@ -458,9 +458,9 @@ def _largest(field: Tensor) -> Tensor:
 
 def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
     """The largest error of each network beside its size, of which `tol` is allowed, and beside the
-    largest size of the network, of which rounding is. Overwrites `size`."""
+    largest size of the network, of which rounding is."""
     info = torch.finfo(size.dtype)
-    return _largest(error / size.add_(_largest(size).mul_(info.eps / tol).add_(info.tiny)))
+    return _largest(error / (size + (_largest(size) * (info.eps / tol) + info.tiny)))
 
 
 def _of_networks(field: Tensor, other: Tensor) -> Tensor:
@@ -495,15 +495,20 @@ class _Points(NamedTuple):
         worst = _relative(residual, size, tol)
         if not bool((worst <= tol).any()):  # the rest cannot change that
             return worst, residual, self
-        ends, points = system.layout.sums_of_ends(self.v.abs()), []
-        for (e, (x, y, G, behind)), drop in zip(each, system.drops(self.v), strict=True):
-            own = y if e.inverse else x
+        ends, sizes, points = system.layout.sums_of_ends(self.v.abs()), [], []
+        for e, (x, y, _, behind) in each:
             size = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
-            size = e.size(own).add_(size)
-            distance = drop * e.along(e.exists) - own
+            sizes.append(e.size(y if e.inverse else x).add_(size))
+            worst = worst.maximum(_relative(e.size(behind), sizes[-1], tol))
+        if not bool((worst <= tol).any()):
+            return worst, residual, self
+        for (e, (x, y, G, behind)), size, drop in zip(
+            each, sizes, system.drops(self.v), strict=True
+        ):
+            distance = (drop - (y if e.inverse else x)) * e.along(e.exists)
             lost = e.size(distance - behind)
             points.append((x, y, G, torch.where(e.along(lost > tol * size), distance, behind)))
-            worst = worst.maximum(_relative(e.size(behind).maximum(lost), size, tol))
+            worst = worst.maximum(_relative(lost, size, tol))
         return worst, residual, _Points(self.v, points)
 
     def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
@@ -936,9 +941,11 @@ def _check(elements: Sequence[_Elements], joined: bool) -> None:
         if y.shape != one.shape:
             expected = f"numbers of {tuple(one.shape)} elements (walls at potentials are some)"
             raise error("law", expected, tuple(y.shape))
+        if not joined:
+            continue
         twice = e.law(one + one, 2 * e.k) if e.inverse else e.law(one, 2 * e.k) / 2
         odd = e.axis is None or torch.equal(e.law(-one, e.k), -y)
-        if joined and not (odd and torch.allclose(twice, y, 1e-12, 0)):
+        if not (odd and torch.allclose(twice, y, 1e-12, 0)):
             expected = "odd laws of edges, in proportion to k, where nodes are merged"
             raise error("law", expected, repr(e.law))
 
