@@ -295,11 +295,9 @@ def films_of(condition: Condition) -> Condition:
     """A condition without what obeys the law of edges, where these have one."""
     if isinstance(condition, Dirichlet):
         return Neumann()
-    if isinstance(condition, Robin) and isinstance(condition.coefficient, Tensor):
-        closed = condition.coefficient.isinf()
-        if bool(closed.any()):
-            expected = "finite numbers where edges have a law (`Dirichlet` obeys it)"
-            raise error("Robin.coefficient", expected, f"{int(closed.sum())} infinite ones")
+    if isinstance(condition, Robin) and bool(torch.as_tensor(condition.coefficient).isinf().any()):
+        expected = "finite numbers where edges have a law (`Dirichlet` obeys it)"
+        raise error("Robin.coefficient", expected, condition.coefficient)
     return condition
 
 

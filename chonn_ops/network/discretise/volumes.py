@@ -382,31 +382,17 @@ class FiniteVolumes:
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not torch.compiler.is_compiling():
             # Walls at a distance obey the law of edges; elements' sizes are in the domain's unit.
-            known = None if away or (cells and unit != 1) else k
-            circuit.extents = partial(self._extents, leak, known, cells, unit, grounded)
-        if not held:
-            return circuit
-        return circuit.hold(self._mask(held), value)
+            known = not away and not (cells and unit != 1)
+            along = partial(extents_of_edges, self.graph, self.positions, self.weight, k, unit)
+            pinned = self._mask(grounded, k) if grounded else None
+            circuit.extents = lambda: Extents(
+                leak, along() if known and not cells else (), cells if known else (), held=pinned
+            )
+        return circuit.hold(self._mask(held, k), value) if held else circuit
 
-    def _mask(self, nodes: list[Tensor]) -> Tensor:
-        """Nodes as a mask (N, 1)."""
-        mask = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes[0].device)
+    def _mask(self, nodes: list[Tensor], k: Tensor) -> Tensor:
+        mask = torch.zeros(self.num_nodes, dtype=torch.bool, device=k.device)
         return mask.index_fill(0, torch.cat(nodes), True)[:, None]
-
-    def _extents(
-        self,
-        leak: Tensor,
-        k: Tensor | None,
-        cells: Sequence[tuple[Mesh, Tensor]],
-        unit: float,
-        grounded: list[Tensor],
-    ) -> Extents:
-        """Lengths and areas of edges, or cells; nothing where k is None."""
-        held = self._mask(grounded) if grounded else None
-        if k is None or cells:
-            return Extents(leak, cells=() if k is None else cells, held=held)
-        edges = extents_of_edges(self.graph, self.positions, self.weight, k, unit)
-        return Extents(leak, edges, held=held)
 
 
 def _numbers(
