@@ -290,6 +290,25 @@ CONDITIONS: dict[str, Condition] = {
 CELL_CONDITIONS: dict[str, Condition] = {**CONDITIONS, "robin": Dirichlet()}
 BOUNDARIES = tuple(CELL_CONDITIONS)
 
+
+def films_of(condition: Condition) -> Condition:
+    """A condition without what obeys the law of edges, where these have one."""
+    if isinstance(condition, Dirichlet):
+        return Neumann()
+    if isinstance(condition, Robin) and bool(torch.as_tensor(condition.coefficient).isinf().any()):
+        expected = "finite numbers where edges have a law (`Dirichlet` obeys it)"
+        raise error("Robin.coefficient", expected, condition.coefficient)
+    return condition
+
+
+def _condition(x: Any) -> Any:
+    """A condition by its word, and `Dirichlet` for a film of no resistance."""
+    x = CONDITIONS.get(x) if isinstance(x, str) else x
+    if isinstance(x, Robin) and not isinstance(x.coefficient, Tensor) and math.isinf(x.coefficient):
+        return Dirichlet(x.value, x.distance)
+    return x
+
+
 Boundary = str | Condition | Sequence[str | Condition | tuple[str | Condition, str | Condition]]
 Faces = tuple[tuple[Condition, Condition], ...]
 
@@ -298,14 +317,12 @@ def conditions(boundary: Boundary, axes: int) -> Faces:
     """Two conditions an axis, for its low and its high face, from one for all faces, or for each
     axis one or a pair (low face, high face). A ValueError for another word, another number of axes,
     or "periodic" at only one face of an axis."""
-    same = CONDITIONS.get(boundary) if isinstance(boundary, str) else boundary
+    same = _condition(boundary)
     if isinstance(same, Condition):
         return ((same, same),) * axes
     entries = _entries(boundary, axes)
     pairs = [entry if isinstance(entry, (tuple, list)) else (entry, entry) for entry in entries]
-    faces: Any = tuple(
-        tuple(CONDITIONS.get(x) if isinstance(x, str) else x for x in pair) for pair in pairs
-    )
+    faces: Any = tuple(tuple(map(_condition, pair)) for pair in pairs)
     if len(faces) != axes or any(
         len(pair) != 2 or not all(isinstance(x, Condition) for x in pair) for pair in faces
     ):
@@ -331,7 +348,7 @@ def named_conditions(
     for name, wall in each.items():
         if name not in names:
             raise error("boundary", f"names of {tuple(names)}", repr(name))
-        condition = CONDITIONS.get(wall) if isinstance(wall, str) else wall
+        condition = _condition(wall)
         if not isinstance(condition, Condition) or (inner and not condition.inner):
             words = tuple(word for word, known in CONDITIONS.items() if known.inner or not inner)
             expected = f"one of {words} or a condition like those"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32, compute_dtype, potential_dtype, real_dtype, widened
 from chonn_ops._in_graph import uncompiled
+from chonn_ops.boundary import Wall
 from chonn_ops.checks import (
     NETWORK_DTYPES,
     answer,
@@ -119,27 +120,35 @@ class Currents(NamedTuple):
 
 
 class Extents(NamedTuple):
-    """What laws of elements need to know of a circuit that discretises an equation.
+    """What laws of elements need to know of a circuit, beside its fields.
 
     Attributes
     ----------
-    edges : list of (length, area), one an axis
-        Numbers, or tensors that broadcast with the axis' conductances.
-    walls : list of (conductance, current or None, length, area, place)
-        Walls that lead to given potentials and obey the law of edges, a part of the circuit's
-        `wall` and `current`: of the nodes at index i of an axis, (axis, i), or None for all.
+    leak : Tensor
+        Conductance from each node to ground without walls, which may be too large for differences.
+    edges : sequence of (length, area), one an axis
+        Numbers, or tensors that broadcast with the axis' conductances. None where edges have no
+        length of their own, and no law but Ohm's.
     cells : sequence of (mesh, conductivity)
         Cells of linear elements, instead of edges: the `Mesh`, and numbers (B, M, C).
+    walls : sequence of (conductivity, value, length, area, exists or None, place)
+        Walls that lead to given potentials and obey the law of edges: of the nodes at index i of an
+        axis, (axis, i), or None for all.
+    films : Wall or None
+        What all other walls add. None: walls are the circuit's `wall` and `current`, resistors.
+    held : Tensor of bool, or None
+        Nodes on walls of potential 0, which conduct without limit.
+    joined : bool
+        Whether elements are sums of several ones, which may have had the opposite direction.
     """
 
-    edges: list[tuple[Any, Any]]
-    walls: list[tuple[Any, Any, Any, Any, tuple[int, int] | None]]
+    leak: Tensor
+    edges: Sequence[tuple[Any, Any]] = ()
     cells: Sequence[tuple[Any, Tensor]] = ()
-
-    @classmethod
-    def refused(cls) -> Extents:
-        """Those of a circuit whose edges have no length of their own, and no law but Ohm's."""
-        return cls([], [])
+    walls: Sequence[tuple[Any, Any, Any, Any, Tensor | None, tuple[int, int] | None]] = ()
+    films: Wall | None = None
+    held: Tensor | None = None
+    joined: bool = False
 
 
 class Circuit:
@@ -188,7 +197,7 @@ class Circuit:
         Makes the circuit that is added as conductances of 0 rise, see
         `chonn_ops.network.solve.ground`; None where that is 1 for each edge.
     extents : callable or None
-        Makes the `Extents` of a circuit that discretises an equation, for laws.
+        Makes the `Extents` of a circuit that discretises an equation or is merged, for laws.
 
     Examples
     --------
@@ -237,6 +246,13 @@ class Circuit:
         self.before: Circuit | None = None
         self.rising: Callable[[], Circuit] | None = None
         self.extents: Callable[[], Extents] | None = None
+
+    def _extents(self) -> Extents:
+        """What laws need to know; of a bare circuit lengths and areas of 1."""
+        if self.extents is not None:
+            return self.extents()
+        leak = self.leak if self.wall is None else self.leak - self.wall
+        return Extents(leak, [(1.0, 1.0)] * len(self.conductance))
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -679,8 +695,11 @@ class Circuit:
             wall=of_nodes(old.wall),
             current=of_nodes(old.current),
         )
-        if old.extents is not None:  # edges of other lengths may be one edge now
-            circuit.extents = Extents.refused
+        circuit.extents = lambda: Extents(
+            of_nodes(old._extents().leak),
+            [(1.0, 1.0)] if old.extents is None else (),  # where those of other lengths are one
+            joined=True,
+        )
         if self.held is not None and self.current is not None:
             circuit = circuit.hold(
                 *(rows(x).index_select(-2, first) for x in (self.held, self.current))

@@ -44,16 +44,17 @@ def _power(x: Tensor, exponent: float) -> Tensor:
     return torch.where(some, x * torch.where(some, x, 1).abs() ** exponent, 0)
 
 
-def _check(least: float, **numbers: Number) -> None:
-    """Require numbers above the least one; tensors are not read."""
-    for name, value in numbers.items():
-        known = not isinstance(value, Tensor)
-        if known and (not is_real(value) or not least < value < float("inf")):
-            raise error(name, f"a number > {least:g}, or a Tensor", repr(value))
-
-
 class _Known:
-    """A law that its method `tangent` computes with its slope."""
+    """A law that its method `tangent` computes with its slope, and whose fields are above these
+    numbers; tensors are not read."""
+
+    _above: ClassVar[tuple[float, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for (name, value), least in zip(vars(self).items(), self._above, strict=True):
+            known = not isinstance(value, Tensor)
+            if known and (not is_real(value) or not least < value < float("inf")):
+                raise error(name, f"a number > {least:g}, or a Tensor", repr(value))
 
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
         law: Any = self
@@ -68,7 +69,7 @@ class Ohm(_Known):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Power:
+class Power(_Known):
     r""":math:`i = k |d|^{p-2} d`: the p-Laplacian, Glen's law of ice, turbulent flow in pipes.
 
     Parameters
@@ -78,12 +79,13 @@ class Power:
         as its inverse; the porous medium's :math:`v^{1/m}` is p = 1 + 1/m.
     """
 
+    _above = (1.0,)
     p: float
 
     def __post_init__(self) -> None:
         if isinstance(self.p, Tensor):
             raise error("p", "a number (a law of your own may have a Tensor)", "a Tensor")
-        _check(1.0, p=self.p)
+        super().__post_init__()
 
     @property
     def inverse(self) -> bool:
@@ -114,10 +116,8 @@ class Forchheimer(_Known):
         :math:`\beta \ge 0`.
     """
 
+    _above = (-1e-300,)
     beta: Number
-
-    def __post_init__(self) -> None:
-        _check(-1e-300, beta=self.beta)
 
     def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         root = (1 + 4 * self.beta * k * (k * drop).abs()).sqrt()
@@ -134,10 +134,8 @@ class Diode(_Known):
         :math:`n V_T`, in the unit of the potentials: 0.02585 V at 300 K.
     """
 
+    _above = (0.0,)
     thermal: Number = 0.02585
-
-    def __post_init__(self) -> None:
-        _check(0.0, thermal=self.thermal)
 
     def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         i = k * torch.expm1(drop / self.thermal)
@@ -154,10 +152,8 @@ class Sinh(_Known):
         V, in the unit of the potentials. Drops far below it see a resistor of conductance k.
     """
 
+    _above = (0.0,)
     scale: Number = 1.0
-
-    def __post_init__(self) -> None:
-        _check(0.0, scale=self.scale)
 
     def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         x = drop / self.scale
@@ -177,7 +173,7 @@ class Radiation(_Known):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Threshold:
+class Threshold(_Known):
     r""":math:`d = i / k + \tau\, i / \sqrt{i^2 + \epsilon^2}`: nothing flows below a drop of tau.
 
     Bingham's law, regularised: below the threshold flows a current of the order of `smoothing`.
@@ -191,12 +187,9 @@ class Threshold:
     """
 
     inverse: ClassVar[bool] = True
+    _above = (-1e-300, 0.0)
     threshold: Number
     smoothing: Number
-
-    def __post_init__(self) -> None:
-        _check(-1e-300, threshold=self.threshold)
-        _check(0.0, smoothing=self.smoothing)
 
     def __call__(self, current: Tensor, k: Tensor) -> Tensor:
         size = (current.square() + self.smoothing**2).sqrt()
@@ -276,10 +269,21 @@ def tangent_of(law: Law, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return y, back(torch.ones_like(y))[0]
 
 
+def takes_any(law: Law, k: Tensor) -> bool:
+    """Whether a law takes any number of elements of k, so that no tensor belongs to some."""
+    x = k.new_ones(1009)  # which no field has
+    try:
+        with torch.no_grad():
+            return law(x, x).shape == x.shape
+    except Exception:  # of any kind, by shapes that do not fit
+        return False
+
+
 def split(law: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:
     """The tensors of a law, and what makes the law of others in their place."""
     if isinstance(law, nn.Module):
-        named = {**dict(law.named_parameters()), **dict(law.named_buffers())}
+        both = {**dict(law.named_parameters()), **dict(law.named_buffers())}
+        named = {name: value for name, value in both.items() if value.is_floating_point()}
 
         def with_tensors(tensors: Sequence[Tensor]) -> Law:
             state = dict(zip(named, tensors, strict=True))
@@ -298,7 +302,11 @@ def split(law: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:
         again = functools.partial(_replaced, law)
     else:
         return [], lambda _: law
-    names = [name for name, value in parts.items() if isinstance(value, Tensor)]
+    names = [
+        name
+        for name, value in parts.items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    ]
     return [parts[name] for name in names], lambda tensors: again(
         {**parts, **dict(zip(names, tensors, strict=True))}
     )

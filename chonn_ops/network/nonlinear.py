@@ -39,6 +39,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from chonn_ops._dtypes import widened, without_autocast
 from chonn_ops._in_graph import uncompiled
@@ -53,9 +54,9 @@ from chonn_ops.checks import (
     check_sources,
     error,
 )
-from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo
+from chonn_ops.network.circuit import Circuit, NetworkInfo
 from chonn_ops.network.discretise.tensors import times
-from chonn_ops.network.laws import Law, Ohm, split, tangent_of
+from chonn_ops.network.laws import Law, Ohm, split, takes_any, tangent_of
 from chonn_ops.network.layout import Grid, pad
 from chonn_ops.network.layout.graph import Graph
 from chonn_ops.network.solve.autograd import solve_network
@@ -104,7 +105,7 @@ class _Elements(NamedTuple):
     # Of elements to ground: the nodes at an index of an axis, or None for all; of cells: the mesh.
     place: Any
     unit: bool  # whether lengths and areas are 1
-    loose: bool  # whether the law has no tensors, which belong to elements
+    loose: bool  # whether no tensor of the law belongs to elements
     exists: Tensor  # 0 at entries that belong to no element, else 1
     k: Tensor
     length: Tensor
@@ -148,18 +149,19 @@ class _Elements(NamedTuple):
         return slope if isinstance(self.law, Ohm) else slope.clamp(max=_STEEPEST)
 
     def size(self, x: Tensor) -> Tensor:
-        return x.abs()
+        """The lengths of drops or currents, which are vectors in cells."""
+        return x.norm(dim=-1) if isinstance(self, _Cells) else x.abs()
 
     def times(self, G: Tensor, drop: Tensor) -> Tensor:
-        return G * drop
+        return times(G, drop) if isinstance(self, _Cells) else G * drop
 
     def mean(self, G: Tensor) -> Tensor:
         """The slope of a current, whatever its direction is."""
-        return G
+        return G.diagonal(dim1=-2, dim2=-1).mean(-1) if isinstance(self, _Cells) else G
 
     def along(self, field: Tensor) -> Tensor:
         """Numbers of elements, in a shape that broadcasts with their drops."""
-        return field
+        return field[..., None] if isinstance(self, _Cells) else field
 
     def bound(self, size: Tensor) -> Tensor:
         """What drops of elements to ground are for the sizes of potentials at most."""
@@ -170,7 +172,7 @@ class _Elements(NamedTuple):
         G = self.exists * self.k * (self.area / self.length) + 0 * drop
         x = drop if isinstance(self.law, Ohm) else 0 * drop  # resistors are never behind
         y = self.tangent(x)[0]
-        return x, y, G, drop * self.exists - (y if self.inverse else x)
+        return x, y, G, (drop - (y if self.inverse else x)) * self.exists
 
     def of_nodes(self, field: Tensor) -> Tensor:
         """The numbers of the nodes of elements to ground."""
@@ -193,7 +195,7 @@ class _Elements(NamedTuple):
         _, change, part, short = limits
         if isinstance(self.law, Ohm):
             x = x + drop + behind
-            return x, G * x, G, behind
+            return x, G * x, G, 0 * behind
         drop = (drop + behind).mul_(self.exists)
         move = part * (drop * G if self.inverse else drop)
         now, slope = self.tangent(x + move)
@@ -222,7 +224,7 @@ class _Elements(NamedTuple):
         """A move, the law there, and its slope: `there`, of the move t along the tangent, and where
         this is `off`, of the root z of y(x + z) - y + r z = (g + r) t, with the impedance R of
         waves; by Newton's method for logarithms, with bisection."""
-        # A law without tensors takes any elements, so those that need a search.
+        # Those that need a search, if the law takes them alone.
         some: Any = off.flatten().nonzero()[:, 0] if self.loose else slice(None)
 
         def few(field: Tensor) -> Tensor:
@@ -266,18 +268,6 @@ class _Cells(_Elements):
     def __call__(self, x: Tensor) -> Tensor:
         length = _length(x)
         return (self.radial(length) / length)[..., None] * x
-
-    def along(self, field: Tensor) -> Tensor:
-        return field[..., None]
-
-    def size(self, x: Tensor) -> Tensor:
-        return x.norm(dim=-1)
-
-    def times(self, G: Tensor, drop: Tensor) -> Tensor:
-        return times(G, drop)
-
-    def mean(self, G: Tensor) -> Tensor:
-        return G.diagonal(dim1=-2, dim2=-1).mean(-1)
 
     def of_nodes(self, field: Tensor) -> Tensor:
         return self.place.gradient(field)
@@ -457,9 +447,9 @@ def _largest(field: Tensor) -> Tensor:
 
 def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
     """The largest error of each network beside its size, of which `tol` is allowed, and beside the
-    largest size of the network, of which rounding is. Overwrites `size`."""
+    largest size of the network, of which rounding is."""
     info = torch.finfo(size.dtype)
-    return _largest(error / size.add_(_largest(size).mul_(info.eps / tol).add_(info.tiny)))
+    return _largest(error / (size + (_largest(size) * (info.eps / tol) + info.tiny)))
 
 
 def _of_networks(field: Tensor, other: Tensor) -> Tensor:
@@ -480,9 +470,10 @@ class _Points(NamedTuple):
         v = function(self.v, *(x.v for x in others))
         return _Points(v, [tuple(map(function, *row)) for row in rows])
 
-    def errors(self, system: _System, tol: float) -> tuple[Tensor, Tensor]:
-        """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
-        leaves over at nodes."""
+    def errors(self, system: _System, tol: float) -> tuple[Tensor, Tensor, _Points]:
+        """Backward errors, in a shape that broadcasts with fields; what Kirchhoff's current law
+        leaves over at nodes; and the points, as far behind as potentials are. These lose digits
+        where a step was far too long, which the sums of steps do not show."""
         each = list(zip(system.elements, self.of, strict=True))
         currents = [x if e.inverse else y for e, (x, y, *_) in each]
         residual = system.source - system.outflow(currents)
@@ -492,14 +483,22 @@ class _Points(NamedTuple):
         size = system.outflow(sizes, sizes=True).add_(system.source.abs())
         worst = _relative(residual, size, tol)
         if not bool((worst <= tol).any()):  # the rest cannot change that
-            return worst, residual
-        ends = system.layout.sums_at_edges(self.v.abs())
+            return worst, residual, self
+        ends, sizes, points = system.layout.sums_at_edges(self.v.abs()), [], []
         for e, (x, y, _, behind) in each:
-            if not isinstance(e.law, Ohm):
-                drop = e.size(y if e.inverse else x)
-                size = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
-                worst = worst.maximum(_relative(e.size(behind), drop.add_(size), tol))
-        return worst, residual
+            size = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
+            sizes.append(e.size(y if e.inverse else x).add_(size))
+            worst = worst.maximum(_relative(e.size(behind), sizes[-1], tol))
+        if not bool((worst <= tol).any()):
+            return worst, residual, self
+        for (e, (x, y, G, behind)), size, drop in zip(
+            each, sizes, system.drops(self.v), strict=True
+        ):
+            distance = (drop - (y if e.inverse else x)) * e.along(e.exists)
+            lost = e.size(distance - behind)
+            points.append((x, y, G, torch.where(e.along(lost > tol * size), distance, behind)))
+            worst = worst.maximum(_relative(lost, size, tol))
+        return worst, residual, _Points(self.v, points)
 
     def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
         """One step of Newton's method in wave variables, with `_LIMITS`."""
@@ -546,7 +545,7 @@ def _newton(
     steps, bad = torch.zeros_like(worst, dtype=torch.int32), torch.zeros_like(worst) != 0
     live = torch.arange(len(source), device=source.device)
     for step in range(max_steps + 1):
-        now, residual = points.errors(system, tol)
+        now, residual, points = points.errors(system, tol)
         bad = bad if step else now.isnan()
         done = ~(now > tol)  # what is not a number stays none
         over = done.flatten(1).all(1) | (step == max_steps)
@@ -590,7 +589,7 @@ class _Spec(NamedTuple):
         elements: list[_Elements] = []
         for kind, make, count, options in self.kinds:
             law, fields, rest = make(rest[5 : 5 + count]), rest[:5], rest[5 + count :]
-            elements.append(kind._make((law, *options, not count, *fields)))
+            elements.append(kind._make((law, *options, *fields)))
         return _System(self.layout, elements, source, self.held, value, self.options)
 
     def linearised(self, tensors: Sequence[Tensor], v: Tensor, x: Sequence[Tensor]) -> Any:
@@ -692,8 +691,10 @@ class NonlinearCircuit:
     `Matched` walls are resistors. On a mesh of linear elements, ``Mesh(..., elements=True)``, the
     law is isotropic, of the length of the gradient in each cell:
     :math:`-\nabla \cdot (\phi(|\nabla v|; k) \nabla v / |\nabla v|) + \psi(v; c) = f`, for a law
-    with :math:`\phi(0) = 0`. On volumes with faces it acts along edges: there the answer converges
-    where the law is linear, and else depends on the edges' directions.
+    with :math:`\phi(0) = 0`. On volumes with faces it acts along edges, whose lengths are
+    the distances of their nodes: there the answer converges where the law is linear, and else
+    depends on the edges' directions. Where nodes were merged, laws have to be in proportion to k
+    and, of edges, odd.
 
     The solution is the minimum of a convex energy. A step solves one linear circuit, and each
     network stops for itself: `chonn_ops.network.nonlinear` has the method. Computed in float64.
@@ -813,7 +814,10 @@ class NonlinearCircuit:
         Raises
         ------
         ValueError
-            Wrong shape, dtype or device; a law with a tensor that no gradient could find.
+            Wrong shape, dtype or device; a law with a tensor that no gradient could find, or that
+            does not fit the elements; a law of edges other than Ohm's where edges have no length of
+            their own (k is a tensor, the circuit of an equation is merged, a mesh or volumes have
+            walls at a distance).
         RuntimeError
             Networks that did not converge, with their backward errors.
         """
@@ -833,9 +837,6 @@ class NonlinearCircuit:
         elif (label := labels_of(network)) is not None:
             check_sources_have_ground(current, label)
         spec, tensors = self._system(source, options_of(solver or Direct()))
-        for e in spec.system([x.detach() for x in tensors]).elements:
-            if e.law(torch.ones_like(e.k), e.k).requires_grad:
-                raise error("law", _HELD, "one that the function holds")
         results: Any = _Potentials.apply(spec, (start, tol, max_steps), *tensors)
         v, worst, steps = results[:3]
         failed = worst > tol
@@ -853,8 +854,11 @@ class NonlinearCircuit:
         """What the solve needs, in float64."""
         tol, most, method = options
         held, circuit = self.circuit.held, self.circuit.before or self.circuit
-        layout, leak = circuit.layout, circuit.leak
-        current, wall = circuit.current, circuit.wall
+        layout, extents = circuit.layout, circuit._extents()
+        at: Any = self.circuit.current
+        value: Any = 0.0 if held is None else torch.where(held, at, 0)
+        if extents.held is not None:
+            held = extents.held if held is None else held | extents.held
         kinds: list[Any] = []
         fields: list[Tensor] = []
 
@@ -868,60 +872,71 @@ class NonlinearCircuit:
             kind: type[_Elements] = _Elements,
         ) -> None:
             tensors, make = split(law)
+            tensors = [widened(x) for x in tensors]
             # Elements of conductance 0 have derivatives, so that they exist unless it is said.
             there = torch.ones_like(k) if exists is None else exists.to(k)
             inverse = bool(getattr(law, "inverse", False))
             unit = not any(isinstance(x, Tensor) or x != 1 for x in numbers[:2])
-            kinds.append((kind, make, len(tensors), (inverse, axis, place, unit)))
-            five = [torch.as_tensor(x, device=leak.device) for x in (there, k, *numbers)]
-            fields.extend(widened(x) for x in (*five, *tensors))
+            k = widened(k)
+            wide = [widened(x) if isinstance(x, Tensor) else k.new_tensor(x) for x in numbers]
+            fields.extend((widened(there), k, *wide, *tensors))
+            loose = takes_any(make(tensors), k)
+            kinds.append((kind, make, len(tensors), (inverse, axis, place, unit, loose)))
 
-        ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
-        bare = Extents([(1.0, 1.0)] * len(ones), [])
-        extents = bare if circuit.extents is None else circuit.extents()
-        cells = () if isinstance(self.edges, Ohm) else extents.cells
-        if not extents.edges:
-            if not isinstance(self.edges, Ohm) and not cells:
-                where = "k is a tensor, nodes are merged or walls are at a distance"
-                expected = f"the law of Ohm where {where}"
-                raise error("edges", expected, repr(self.edges))
-            extents = bare
+        cells, edges, walls = extents.cells, extents.edges, extents.walls
+        wall, current = extents.films or (circuit.wall, circuit.current)
+        if isinstance(self.edges, Ohm):  # lengths do not matter
+            cells, edges, walls = (), [(1.0, 1.0)] * len(circuit.conductance), ()
+            wall, current = circuit.wall, circuit.current
+        elif not (cells or edges):
+            where = "k is a tensor, nodes are merged or walls are at a distance"
+            raise error("edges", f"the law of Ohm where {where}", repr(self.edges))
         for mesh, k in cells:
             layout = mesh.sides[0]
-            sizes = mesh.linear_elements[1].to(leak.device)[:, None]
+            sizes = mesh.linear_elements[1].to(k.device)[:, None]
             add(self.edges, k, None, 1.0, sizes, 0.0, place=mesh, kind=_Cells)
-        for axis, g in enumerate([] if cells else layout.edges(circuit.conductance)):
+        ones = circuit.layout.edges([torch.ones_like(g) for g in circuit.conductance])
+        conductance = circuit.layout.edges(circuit.conductance)
+        for axis, (length, area) in enumerate(edges):
             if not isinstance(self.edges, Ohm):
-                check_not_negative("conductance of an edge with a law", g)
-            length, area = extents.edges[axis]
-            k = widened(g) * length / area
+                check_not_negative("conductance of an edge with a law", conductance[axis])
+            k = widened(conductance[axis]) * length / area
             add(self.edges, k, axis, length, area, 0.0, exists=ones[axis])
-        for g, to, length, area, place in extents.walls:
-            value = 0.0 if to is None else torch.where(g != 0, to / torch.where(g != 0, g, 1), 0)
-            # Of walls towards missing cells, faces between two cells are none.
-            exists, k = g != 0 if place is None else None, widened(g) * length / area
-            add(self.edges, k, None, length, area, value, place=place, exists=exists)
-            wall = None if wall is None else wall - _of_all(place, g, leak)
-            if current is not None and to is not None:
-                current = current - _of_all(place, to, leak)
-        if wall is not None and circuit.wall is not None:
-            leak = leak - circuit.wall
-            rounding = 16 * torch.finfo(wall.dtype).eps * circuit.wall
-            rest = torch.where((wall > rounding) | (circuit.wall == 0), wall, 0)
-            if rest.requires_grad or bool((rest != 0).any()):
-                add(Ohm(), rest, None, 1.0, 1.0, 0.0)
+        for k, to, length, area, exists, place in walls:
+            add(self.edges, k, None, length, area, to, place=place, exists=exists)
+        if wall is not None:
+            add(Ohm(), wall, None, 1.0, 1.0, 0.0)
         if not isinstance(self.leaks, Ohm):
-            check_not_negative("leak with a law", leak)
+            check_not_negative("leak with a law", extents.leak)
         volume = circuit.volume
         if isinstance(volume, Tensor):
             volume = torch.where(volume != 0, volume, 1)
-        add(self.leaks, leak / volume, None, 1.0, volume, 0.0)
+        add(self.leaks, extents.leak / volume, None, 1.0, volume, 0.0)
         s = widened(source) * circuit.volume
         s = s if current is None else s + current
-        at: Any = self.circuit.current
-        value = torch.zeros_like(s) if held is None else widened(at)
         spec = _Spec(layout, kinds, held, (tol, most, forced_backend(), method))
-        return spec, [s, value, *fields]
+        tensors = [s, value + torch.zeros_like(s), *fields]
+        _check(spec.system([x.detach() for x in tensors]).elements, extents.joined)
+        return spec, tensors
+
+
+def _check(elements: Sequence[_Elements], joined: bool) -> None:
+    """Refuse laws that are not those of these elements, or of sums of several."""
+    for e in elements:
+        one = torch.ones_like(e.k)
+        y = e.law(one, e.k)
+        if y.requires_grad or unpack_dual(y).tangent is not None:
+            raise error("law", _HELD, "one that the function holds")
+        if y.shape != one.shape:
+            expected = f"numbers of {tuple(one.shape)} elements (walls at potentials are some)"
+            raise error("law", expected, tuple(y.shape))
+        if not joined:
+            continue
+        twice = e.law(one + one, 2 * e.k) if e.inverse else e.law(one, 2 * e.k) / 2
+        odd = e.axis is None or torch.equal(e.law(-one, e.k), -y)
+        if not (odd and torch.allclose(twice, y, 1e-12, 0)):
+            expected = "odd laws of edges, in proportion to k, where nodes are merged"
+            raise error("law", expected, repr(e.law))
 
 
 def _message(failed: Tensor, worst: Tensor, tol: float, max_steps: int) -> str:

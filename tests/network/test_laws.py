@@ -1,24 +1,18 @@
 """Circuits whose elements have laws, against solutions by others and in closed form."""
 
-import itertools
 import math
 from functools import partial
 
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
 
 from chonn_ops import (
     Circuit,
     Dirichlet,
     FiniteVolumes,
     Graph,
-    Grid,
     Mesh,
-    NetworkCell,
-    Neumann,
     NonlinearCircuit,
-    Robin,
     diffusion,
     laws,
 )
@@ -42,50 +36,7 @@ def sign_power(x, exponent):
     return mpmath.sign(x) * abs(x) ** exponent
 
 
-# A law, and the same one as a function of numbers of mpmath.
-LAWS = {
-    "Ohm": (laws.Ohm(), lambda d, k: k * d),
-    "Power(4)": (laws.Power(4), lambda d, k: k * sign_power(d, 3)),
-    "Power(1.5)": (laws.Power(1.5), lambda d, k: k * sign_power(d, mpmath.mpf(1) / 2)),
-    "Forchheimer": (
-        laws.Forchheimer(5.0),
-        lambda d, k: mpmath.sign(d) * (mpmath.sqrt(1 + 20 * k**2 * abs(d)) - 1) / (10 * k),
-    ),
-    "Diode": (laws.Diode(0.2), lambda d, k: k * mpmath.expm1(d / mpmath.mpf(0.2))),
-    "Sinh": (laws.Sinh(0.3), lambda d, k: k * mpmath.mpf(0.3) * mpmath.sinh(d / mpmath.mpf(0.3))),
-    "Radiation": (laws.Radiation(), lambda d, k: k * sign_power(d, 4)),
-    "a function": (
-        partial(cubic, torch.tensor(2.0, dtype=torch.float64)),
-        lambda d, k: k * (d + 2 * d**3),
-    ),
-}
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
-
-
-@pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("of", ["edges", "leaks"])
-def test_potentials_are_those_of_a_solver_with_forty_digits(name, of):
-    torch.manual_seed(0)
-    law, exact = LAWS[name]
-    g, leak, s = positive(1, 5, 1), positive(1, 4, 1), noise(1, 4, 1)
-    circuit = NonlinearCircuit(Circuit(g, leak, Graph(EDGES, 4)), **{of: law})
-    v, info = circuit.solve_with_info(s)
-    assert info.backward_error.item() <= 1e-10
-
-    def residual(*v):
-        out = [-mpmath.mpf(x) for x in s.flatten().tolist()]
-        for p, c in enumerate(leak.flatten().tolist()):
-            out[p] += exact(v[p], c) if of == "leaks" else c * v[p]
-        for (p, q), k in zip(EDGES, g.flatten().tolist(), strict=True):
-            i = exact(v[p] - v[q], k) if of == "edges" else k * (v[p] - v[q])
-            out[p], out[q] = out[p] + i, out[q] - i
-        return out
-
-    with mpmath.workdps(40):
-        start = [mpmath.mpf(round(x, 2)) for x in v.flatten().tolist()]
-        truth = mpmath.findroot(residual, start, tol=1e-30, maxsteps=200)
-    truth = torch.tensor([float(x) for x in truth], dtype=torch.float64)
-    torch.testing.assert_close(v.flatten(), truth, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("p", [1.1, 1.2])
@@ -154,46 +105,15 @@ def test_diodes_behind_resistors_at_a_thousand_volts_are_exact():
     torch.testing.assert_close(found.flatten(), truth, rtol=1e-9, atol=0)
 
 
-NODES, HELD = (2, 2), torch.tensor([True, False, False, False]).reshape(1, 2, 2, 1)
-# Laws of edges and leaks that hold the parameter a, and whether a node is held.
-DIFFERENTIATED = {
-    "Forchheimer": (lambda a: (laws.Forchheimer(a), None), False),
-    "Power and Sinh": (lambda a: (laws.Power(4), laws.Sinh(a)), False),
-    "Power(2.5)": (lambda a: (laws.Power(2.5), laws.Sinh(a)), False),
-    "inverses": (lambda _: (laws.Power(1.5), laws.Power(4 / 3)), True),
-    "Threshold": (lambda a: (laws.Threshold(a, 0.1), laws.Radiation()), False),
-    "a function and Diode": (lambda a: (partial(cubic, a), laws.Diode(a)), True),
-}
-
-
-def differentiated(name):
-    """A function of source, conductances, leak, parameter and held potential, and these."""
-    torch.manual_seed(1)
-    make, held = DIFFERENTIATED[name]
-
-    def solve(s, g, leak, a, value):
-        circuit = Circuit(tuple(g), leak, Grid(NODES))
-        circuit = circuit.hold(HELD, value) if held else circuit
-        return NonlinearCircuit(circuit, *make(a)).solve(s, tol=1e-13)
-
-    a = torch.tensor([0.7], dtype=torch.float64)
-    inputs = noise(1, 2, 2, 1), positive(2, 1, 2, 2, 1), positive(1, 2, 2, 1), a, noise(1, 2, 2, 1)
-    return solve, [x.requires_grad_() for x in inputs]
-
-
-@pytest.mark.parametrize("name", DIFFERENTIATED)
-def test_first_and_second_derivatives_are_those_of_differences(name):
-    solve, inputs = differentiated(name)
-    assert gradcheck(solve, inputs, eps=1e-5, atol=1e-8, rtol=1e-6, check_forward_ad=True)
-    assert gradgradcheck(solve, inputs, eps=1e-5, atol=1e-6, rtol=1e-5)
-
-
 def test_third_derivatives_and_those_of_torch_func():
-    solve, (s, g, leak, a, value) = differentiated("a function and Diode")
-    s, g, leak, value = (x.detach() for x in (s, g, leak, value))
+    torch.manual_seed(1)
+    circuit = Circuit((positive(1, 2, 2, 1), positive(1, 2, 2, 1)), positive(1, 2, 2, 1))
+    circuit = circuit.hold(torch.tensor([[[True], [False]], [[False], [False]]]), noise(1, 2, 2, 1))
+    s, a = noise(1, 2, 2, 1), torch.tensor([0.7], dtype=torch.float64, requires_grad=True)
 
     def loss(a):
-        return solve(s, g, leak, a, value).square().sum()
+        law = NonlinearCircuit(circuit, partial(cubic, a), laws.Diode(a))
+        return law.solve(s, tol=1e-13).square().sum()
 
     def order(n, x):
         y = loss(x)
@@ -281,18 +201,6 @@ def test_channels_stop_for_themselves(edges):
         assert torch.equal(steps.iterations, info.iterations[:, c : c + 1])
 
 
-def test_float32_is_the_rounding_of_float64():
-    k, f = positive(2, 6, 6, 1).float(), noise(2, 6, 6, 1).float()
-
-    def solve(k, f):
-        return NonlinearCircuit(diffusion(k, 0.1, boundary="dirichlet"), laws.Power(4)).solve(f)
-
-    torch.testing.assert_close(
-        solve(k, f), solve(k.double(), f.double()).float(), rtol=1e-4, atol=1e-6
-    )
-    assert solve(k, f).dtype == torch.float32
-
-
 def test_what_is_not_solved_is_an_error_or_nan():
     k, f = positive(2, 8, 8, 1), noise(2, 8, 8, 1)
     f[0] *= 1e-9
@@ -326,116 +234,11 @@ def test_a_law_whose_tensor_no_gradient_would_find_is_refused():
             wrong()
 
 
-WALLS = ((Dirichlet(1.0), Robin(2.0, 0.5)), (Neumann(0.3), Dirichlet(-1.0, distance=0.1)))
-
-
-def discretised():
-    k = positive(2, 4, 5, 1).requires_grad_()
-    mask = torch.ones(4, 5, dtype=torch.bool)
-    mask[1:3, 2] = False
-    widths = ([0.1, 0.2, 0.3, 0.1], 0.2)
-    yield k, diffusion(k, (0.1, 0.3), boundary=WALLS, absorption=0.4)
-    yield k, diffusion(k, widths, boundary=("matched", "periodic"), absorption=1.0)
-    yield k, diffusion(k, 0.2, boundary=WALLS, mask=mask, inner=Dirichlet(0.2))
-    yield k, diffusion(k, 0.2, boundary="dirichlet").hold(mask[..., None], 0.7)
-    points = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)]
-    mesh = Mesh(points, [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)], sets={"left": [0, 3]})
-    k = positive(2, 4, 1).requires_grad_()
-    yield k, mesh.diffusion(k, boundary={"left": Dirichlet(1.0)}, absorption=0.1)
-
-
-def test_with_the_law_of_ohm_circuits_of_equations_are_what_they_are():
-    for k, circuit in discretised():
-        f = noise(*circuit.leak.shape)
-        v, truth = NonlinearCircuit(circuit, laws.Power(2)).solve(f), circuit.solve(f)
-        torch.testing.assert_close(v, truth)
-        grads = [torch.autograd.grad(x.square().sum(), k, retain_graph=True)[0] for x in (v, truth)]
-        torch.testing.assert_close(*grads)
-
-
-def test_elements_of_no_conductance_have_the_derivative_of_differences():
-    torch.manual_seed(0)
-    k, s, zero = positive(1, 3, 3, 1), noise(1, 3, 3, 1), torch.zeros((), dtype=torch.float64)
-
-    def solve(absorption, film, wall):
-        walls = ((Dirichlet(wall), Robin(film)), "neumann")
-        circuit = diffusion(k, 0.3, boundary=walls, absorption=absorption + 0 * k)
-        return NonlinearCircuit(circuit, laws.Power(4), laws.Radiation()).solve(s, tol=1e-13)
-
-    inputs = [zero.clone().requires_grad_() for _ in range(3)]
-    steps = 1e-6 * torch.eye(3, dtype=torch.float64)
-    w = noise(1, 3, 3, 1)
-    for i, grad in enumerate(torch.autograd.grad((solve(*inputs) * w).sum(), inputs)):
-        change = (solve(*steps[i]) - solve(zero, zero, zero)) * w
-        assert grad.item() == pytest.approx(change.sum().item() / 1e-6, rel=1e-3)
-
-
-def refusing():
-    """Circuits of equations whose edges have no length of their own."""
-    k = torch.ones(1, 3, 3, 1)
-    tensors = torch.ones(1, 3, 3, 1, 2, 2) + 2 * torch.eye(2)
-    yield diffusion(tensors, 0.3, boundary="dirichlet")
-    groups = torch.zeros(3, 3, dtype=torch.int64)
-    groups[1, 1:] = 1
-    yield diffusion(k, 0.3, boundary="dirichlet").merge(groups)[0]
-    volumes = FiniteVolumes([(0, 1)], [1.0], [1.0, 1.0], [[0.5], [1.5]], ([0], [1.0], [0.5]))
-    yield volumes.circuit(k[:, :2, 0], boundary="dirichlet")
-    yield NetworkCell(2, spatial_dims=2).assemble(noise(1, 3, 3, 2).float())[0]
-
-
-def test_edges_without_a_length_of_their_own_are_linear():
-    for circuit in refusing():
-        f = torch.ones_like(circuit.leak)
-        nonlinear = NonlinearCircuit(circuit, leaks=laws.Radiation())
-        assert nonlinear.solve(f).isfinite().all()
-        with pytest.raises(ValueError, match="edges: expected the law of Ohm"):
-            NonlinearCircuit(circuit, laws.Power(3)).solve(f)
-
-
-@pytest.mark.parametrize("shear", [0.0, -0.9])
-def test_laws_on_volumes_are_those_of_the_mesh(shear):
-    """Along faces, and isotropic where sheared cells have none."""
-    torch.manual_seed(0)
-    x = torch.linspace(0, 3, 5, dtype=torch.float64)
-    points = torch.stack(torch.meshgrid(x, x, indexing="ij"), -1).flatten(0, 1)
-    points = points + shear * torch.stack([points[:, 1], 0 * x.repeat(5)], 1)
-    at = torch.arange(25).reshape(5, 5)
-    corners = [y.flatten() for y in (at[:-1, :-1], at[:-1, 1:], at[1:, :-1], at[1:, 1:])]
-    cells = torch.cat([torch.stack([corners[i] for i in c], 1) for c in ((0, 1, 2), (1, 3, 2))])
-    k, f = torch.full((1, len(cells), 1), 0.7).double(), noise(1, 25, 1)
-    of_mesh = Mesh(points, cells).diffusion(k, boundary=Dirichlet(0.4), absorption=1.3)
-    truth = NonlinearCircuit(of_mesh, laws.Power(4)).solve(f)
-    at_nodes = torch.full((1, 25, 1), 0.7).double()
-    for unit in (1.0, 3.0):
-        volumes = FiniteVolumes.from_cells(points / unit, cells)
-        circuit = volumes.circuit(at_nodes, 1.3, Dirichlet(0.4), unit=unit)
-        nonlinear = NonlinearCircuit(circuit, laws.Power(4))
-        if shear and unit != 1:  # sizes of elements are in the domain's unit
-            with pytest.raises(ValueError, match="edges: expected the law of Ohm"):
-                nonlinear.solve(f)
-            continue
-        torch.testing.assert_close(nonlinear.solve(f), truth)
-
-
 def test_volumes_that_touch_without_a_face_pass_no_current():
     volumes = FiniteVolumes([(0, 1), (1, 2)], [1.0, 0.0], torch.ones(3), [[0.0], [1.0], [2.0]])
     k, f = positive(1, 3, 1), noise(1, 3, 1)
     v = NonlinearCircuit(volumes.circuit(k, 2.0), laws.Power(4)).solve(f)
     assert v[0, 2].item() == pytest.approx(f[0, 2].item() / 2)
-
-
-def test_one_law_for_edges_and_leaks_is_two_elements():
-    """A leak of 0 has the derivative of differences, whichever object its law is."""
-    law, g, s = laws.Sinh(1.0), positive(1, 4, 1), noise(1, 4, 1)
-
-    def solve(leak):
-        return NonlinearCircuit(Circuit((g,), leak), law, law).solve(s, tol=1e-13).sum()
-
-    leak = torch.tensor([0.5, 0.0, 1.0, 0.0], dtype=torch.float64).reshape(1, 4, 1)
-    grad = torch.func.grad(solve)(leak).flatten()
-    for node, change in enumerate(1e-6 * torch.eye(4, dtype=torch.float64)):
-        difference = (solve(leak + change.reshape(1, 4, 1)) - solve(leak)) / 1e-6
-        assert grad[node].item() == pytest.approx(difference.item(), rel=1e-4)
 
 
 def test_the_p_laplacian_of_a_line_converges_to_its_closed_form():
@@ -508,9 +311,19 @@ def test_a_learned_law_increases_and_learns_a_cubic(odd):
     assert losses[-1] < 0.1 * losses[0]
 
 
-@pytest.mark.parametrize("name", [name for name in LAWS if name != "a function"] + ["Threshold"])
-def test_tangents_of_laws_are_their_derivatives(name):
-    law = laws.Threshold(0.5, 0.1) if name == "Threshold" else LAWS[name][0]
+KNOWN = (
+    laws.Ohm(),
+    *map(laws.Power, (1.5, 4)),
+    laws.Forchheimer(5.0),
+    laws.Diode(0.2),
+    laws.Sinh(0.3),
+    laws.Radiation(),
+    laws.Threshold(0.5, 0.1),
+)
+
+
+@pytest.mark.parametrize("law", KNOWN, ids=repr)
+def test_tangents_of_laws_are_their_derivatives(law):
     x, k = noise(50), positive(50)
     y, slope = law.tangent(x, k)
     torch.testing.assert_close(y, law(x, k))
@@ -549,75 +362,6 @@ def cells_of_a_square(n):
     return Mesh(points.flatten(0, 1), torch.cat(triangles), elements=True)
 
 
-def tetrahedra(n):
-    """Six in each cube of a jittered grid."""
-    at = torch.arange((n + 1) ** 3).reshape(n + 1, n + 1, n + 1)
-    cells = []
-    for order in itertools.permutations(range(3)):
-        corner, path = [0, 0, 0], [at[:-1, :-1, :-1]]
-        for axis in order:
-            corner[axis] = 1
-            path.append(at[tuple(slice(c, n + c) for c in corner)])
-        if torch.linalg.det(torch.eye(3)[list(order)]) < 0:
-            path[:2] = path[1::-1]
-        cells.append(torch.stack([x.flatten() for x in path], 1))
-    points = torch.stack(torch.meshgrid(*[torch.arange(n + 1)] * 3, indexing="ij"), -1).double() / n
-    inner = (slice(1, -1),) * 3
-    points[inner] += 0.2 / n * (torch.rand(points[inner].shape).double() - 0.5)
-    return Mesh(points.flatten(0, 2), torch.cat(cells), elements=True)
-
-
-def roof(n):
-    """A curved surface in space."""
-    flat = cells_of_a_square(n)
-    x, y = flat.points.T
-    lifted = torch.stack([x, y, 0.4 * torch.sin(3 * x) + 0.3 * x * y**2], 1)
-    return Mesh(lifted, flat.cells, elements=True)
-
-
-MESHES = {"plane": cells_of_a_square, "tetrahedra": tetrahedra, "surface": roof}
-
-
-def gradients_and_sizes(mesh, v):
-    """Gradients in cells and their sizes, from edges: as in textbooks, without `Mesh`."""
-    corners, at = mesh.points[mesh.cells], v[:, mesh.cells]
-    edges = (corners[:, 1:] - corners[:, :1]).mT  # (M, D, d)
-    drops = at[:, :, 1:] - at[:, :, :1]
-    slope = torch.linalg.pinv(edges).mT @ drops[..., 0][..., None]
-    size = torch.linalg.det(edges.mT @ edges).sqrt() / math.factorial(edges.shape[-1])
-    return slope[..., 0], size
-
-
-ISOTROPIC = {  # laws of cells, and their energies of the length of the gradient
-    "p = 1.5": (laws.Power(1.5), lambda e: e**1.5 / 1.5),
-    "p = 3": (laws.Power(3), lambda e: e**3 / 3),
-    "p = 4": (laws.Power(4), lambda e: e**4 / 4),
-    "a function": (partial(cubic, 2.0), lambda e: e**2 / 2 + e**4 / 2),
-}
-
-
-@pytest.mark.parametrize("kind", MESHES)
-@pytest.mark.parametrize("name", ISOTROPIC)
-def test_laws_of_linear_elements_are_isotropic(name, kind):
-    """The solution is where the energy of the gradients is least."""
-    torch.manual_seed(0)
-    law, energy = ISOTROPIC[name]
-    mesh = MESHES[kind](4 if kind == "tetrahedra" else 8)
-    k, f = positive(2, len(mesh.cells), 1), noise(2, len(mesh.points), 1)
-    circuit = mesh.diffusion(k, boundary="dirichlet", absorption=0.3)
-    v, info = NonlinearCircuit(circuit, law, laws.Radiation()).solve_with_info(f)
-    assert int(info.iterations.max()) <= 12
-    v.requires_grad_()
-    slope, size = gradients_and_sizes(mesh, v)
-    total = (size * k[..., 0] * energy(slope.square().sum(-1).sqrt())).sum()
-    shares = (size / mesh.cells.shape[1]).repeat_interleave(mesh.cells.shape[1])
-    volume = torch.zeros(len(mesh.points)).double().index_add(0, mesh.cells.flatten(), shares)
-    nodes = volume[:, None] * (0.3 * v.abs() ** 5 / 5 - f * v)
-    (out,) = torch.autograd.grad(total + nodes.sum(), v)
-    out[:, mesh.sets["boundary"]] = 0
-    assert out.abs().max() < 1e-9 * (volume[:, None] * f).abs().max()
-
-
 def test_cells_that_make_a_matrix_singular_are_networks_that_do_not_converge():
     """Linear elements of a law that is nearly vertical; a network of small k converges."""
     torch.manual_seed(0)
@@ -641,29 +385,11 @@ def test_cells_that_make_a_matrix_singular_are_networks_that_do_not_converge():
     assert bool((grad[0] == 0).all())
 
 
-@pytest.mark.parametrize(
-    ("p", "kind"),
-    [(1.5, "plane"), (3, "plane"), (3, "tetrahedra"), (1.5, "surface"), (3, "surface")],
-)
-def test_derivatives_of_isotropic_laws_are_those_of_differences(p, kind):
+@pytest.mark.parametrize("p", [1.5, 3, 4])
+def test_isotropic_laws_take_few_steps(p):
     torch.manual_seed(0)
-    mesh = MESHES[kind](1 if kind == "tetrahedra" else 2)
-    nodes, cells = len(mesh.points), len(mesh.cells)
-
-    def solve(f, k, a):
-        circuit = mesh.diffusion(k, boundary={"boundary": Robin(1.0)}, absorption=1.0)
-        return NonlinearCircuit(circuit, laws.Power(p), laws.Sinh(a)).solve(f, tol=1e-13)
-
-    inputs = [noise(1, nodes, 1), positive(1, cells, 1), torch.tensor([0.7], dtype=torch.float64)]
-    inputs = [x.requires_grad_() for x in inputs]
-    assert gradcheck(solve, inputs, eps=1e-5, atol=1e-8, rtol=1e-6, check_forward_ad=True)
-    assert gradgradcheck(solve, inputs, eps=1e-5, atol=1e-6, rtol=1e-5)
-    law = torch.tensor([0.4], dtype=torch.float64, requires_grad=True)
-
-    def forchheimer(beta):
-        circuit = mesh.diffusion(inputs[1].detach(), boundary="dirichlet")
-        return NonlinearCircuit(circuit, laws.Forchheimer(beta)).solve(
-            inputs[0].detach(), tol=1e-13
-        )
-
-    assert gradcheck(forchheimer, [law], eps=1e-5, atol=1e-8, rtol=1e-6)
+    mesh = cells_of_a_square(8)
+    k, f = positive(2, len(mesh.cells), 1), noise(2, len(mesh.points), 1)
+    circuit = mesh.diffusion(k, boundary="dirichlet", absorption=0.3)
+    _, info = NonlinearCircuit(circuit, laws.Power(p), laws.Radiation()).solve_with_info(f)
+    assert int(info.iterations.max()) <= 12

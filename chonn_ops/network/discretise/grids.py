@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES, real_dtype
-from chonn_ops.boundary import Dirichlet, Face, Faces, Wall, series
+from chonn_ops.boundary import Dirichlet, Face, Faces, Wall, films_of, series
 from chonn_ops.checks import (
     answer,
     check_field,
@@ -32,6 +32,8 @@ Spacing = float | Sequence[float]
 Widths = float | Sequence[float | Tensor | Sequence[float]]
 Steps = Sequence[float | Tensor]  # a vector as a factor of fields
 Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
+# Where nodes lie beside walls, in steps: in the middles of cells.
+HALF = ((0.5, 0.5),) * 3
 
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
@@ -242,7 +244,7 @@ def walls_of(
     *,
     exists: Tensor | None = None,
     inner: Faces | None = None,
-    distances: Sequence[Sequence[float | Tensor]] = ((0.5, 0.5),) * 3,
+    distances: Sequence[Sequence[float | Tensor]] = HALF,
 ) -> Wall:
     """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
 
@@ -280,31 +282,35 @@ def _extents(
     faces: Faces,
     exists: Tensor | None = None,
     inner: Faces | None = None,
+    distances: Sequence[Sequence[float | Tensor]] = HALF,
 ) -> Extents:
-    """Lengths and areas of edges and of walls at given potentials; arguments as of `walls_of`."""
+    """What laws need to know of a circuit with these arguments of `walls_of`."""
     edges, walls = [], []
-    for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
-        cells, area = _per_axis(k, len(steps))[axis], face_area(steps, axis)
+    media = [x if exists is None else torch.where(exists, x, 0) for x in _per_axis(k, len(steps))]
+    for axis, (k, step, pair) in enumerate(zip(media, steps, faces, strict=True)):
+        area = face_area(steps, axis)
         if isinstance(step, Tensor) and step.dim():
             edges.append(((step + step.roll(-1, 0)) / 2, area))
         else:
             edges.append((step, area))
-        if exists is not None:
-            cells = torch.where(exists, cells, 0)
-        last = cells.shape[axis + 1] - 1
+        last = k.shape[axis + 1] - 1
         sides: list[Any] = [
-            (condition, cells.narrow(axis + 1, at, 1), step_at(step, at), (axis, at))
-            for condition, at in zip(pair, (0, last), strict=True)
+            (condition, k.narrow(axis + 1, at, 1), distance * step_at(step, at), None, (axis, at))
+            for condition, distance, at in zip(pair, distances[axis], (0, last), strict=True)
         ]
         if exists is not None and inner is not None:
-            missing = _missing_neighbours(exists.expand(cells.shape), axis, pair[0].periodic)
+            missing = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
             for condition, beside in zip(inner[axis], missing, strict=True):
-                sides.append((condition, torch.where(beside, cells, 0), step, None))
-        for condition, conductivity, width, place in sides:
+                sides.append((condition, torch.where(beside, k, 0), step / 2, beside, None))
+        for condition, conductivity, distance, *place in sides:
             if isinstance(condition, Dirichlet):
-                g, current = condition.wall(Face(conductivity, area, width / 2, width, leak))
-                walls.append((g, current, width / 2 + condition.distance, area, place))
-    return Extents(edges, walls)
+                length = distance + condition.distance
+                walls.append((conductivity, condition.value, length, area, *place))
+    others, inside = (
+        tuple((films_of(low), films_of(high)) for low, high in x or ()) for x in (faces, inner)
+    )
+    beside: Any = {"exists": exists, "inner": inside or None, "distances": distances}
+    return Extents(leak, edges, (), walls, walls_of(media, steps, others, leak, **beside))
 
 
 def circuit_of(
@@ -327,9 +333,7 @@ def circuit_of(
         edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current
     )
     if not torch.compiler.is_compiling():
-        at_faces = "distances" not in walls
-        extents = partial(_extents, k, leak, steps, faces, **walls)
-        circuit.extents = extents if at_faces else Extents.refused
+        circuit.extents = partial(_extents, k, leak, steps, faces, **walls)
     return circuit
 
 

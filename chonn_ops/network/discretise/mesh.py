@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32, real_dtype, widened
-from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
+from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
 from chonn_ops.checks import (
     NETWORK_DTYPES,
     answer,
@@ -394,17 +394,17 @@ class Mesh:
         volume = like(self.volume)
         leak, wall, current = density * volume, k.new_zeros(B, n, C), k.new_zeros(B, n, C)
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
+        far = False  # whether a potential is given at a distance, through no cell
         for name, condition in named_conditions(boundary, self._sets, inner=True).items():
             part = self._sets[name]
-            if isinstance(condition, Robin) and _is_infinite(condition.coefficient):
-                condition = Dirichlet(condition.value)
             nodes = like(part.nodes)
             if isinstance(condition, Dirichlet) and is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
                 held_at = number_on(f"{name}: value", condition.value, value)
                 value = value.index_copy(1, nodes, held_at[:, nodes])
                 continue
-            if tensor and isinstance(condition, Dirichlet):
+            far |= isinstance(condition, Dirichlet)
+            if tensor and far:
                 raise error(f"boundary[{name!r}]", "no distance with a tensor k", condition)
             if not len(part.part) and name != "boundary":  # a closed surface has none
                 raise error(f"boundary[{name!r}]", "Dirichlet for a set without facets", condition)
@@ -428,7 +428,7 @@ class Mesh:
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
-        circuit.extents = partial(self._extents, None if tensor else k)
+        circuit.extents = partial(self._extents, leak, None if tensor or far else k)
         circuit = circuit.hold(held[:, None], value)
         if not (tensor or self.elements) and answer(lambda: bool((k == 0).any()), k):
             circuit.rising = partial(self._risen, k.detach(), boundary)
@@ -440,12 +440,12 @@ class Mesh:
         part = k.index_select(1, cell) * self._share.to(k)[:, None]
         return k.new_zeros(k.shape[0], len(self.weight), k.shape[2]).index_add(1, edge, part)
 
-    def _extents(self, k: Tensor | None) -> Extents:
+    def _extents(self, leak: Tensor, k: Tensor | None) -> Extents:
         """Lengths and areas of edges, or cells of linear elements, between whose nodes there are
-        no faces."""
+        no faces; nothing where k is None."""
         if k is None or self.elements:
-            return Extents([], [], [] if k is None else [(self, k)])
-        return extents_of_edges(self.graph, self.points, self.weight, k)
+            return Extents(leak, cells=() if k is None else [(self, k)])
+        return Extents(leak, extents_of_edges(self.graph, self.points, self.weight, k))
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
         """The circuit where cells of no conductivity conduct less than all others, all the same."""
@@ -634,22 +634,18 @@ def _distinct(rows: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def extents_of_edges(
     graph: Graph, points: Tensor, weight: Tensor, k: Tensor, unit: float = 1.0
-) -> Extents:
+) -> list[tuple[Tensor, Tensor]]:
     """Lengths and areas of edges that have faces, whose weights are areas over lengths in a `unit`.
     An edge without a face counts as one of area 1: its conductance is 0."""
     first, second = points[graph.ends]
     length = (first - second).norm(dim=-1)
     area = torch.where(weight != 0, weight * length * unit ** (points.shape[1] - 1), 1)
-    return Extents([((length * unit).to(k)[:, None], area.to(k)[:, None])], [])
+    return [((length * unit).to(k)[:, None], area.to(k)[:, None])]
 
 
 def is_zero(number: Any) -> bool:
     """Whether a number of a condition is 0; a Tensor, which is not read, is none."""
     return not isinstance(number, Tensor) and number == 0
-
-
-def _is_infinite(coefficient: Any) -> bool:
-    return not isinstance(coefficient, Tensor) and math.isinf(coefficient)
 
 
 def numbers_on(

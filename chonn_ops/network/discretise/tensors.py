@@ -16,7 +16,7 @@ J. Math. Imaging Vis. 49 (2014).
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -127,7 +127,7 @@ def tensor_diffusion(
         wall=None if wall.conductance is None else wall.conductance.flatten(1, 2),
         current=None if current is None else current.flatten(1, 2),
     )
-    circuit.extents = Extents.refused
+    circuit.extents = partial(Extents, leak.flatten(1, 2))
     return circuit
 
 

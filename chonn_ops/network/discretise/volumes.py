@@ -16,6 +16,7 @@ from chonn_ops._dtypes import at_least_float32, widened
 from chonn_ops.boundary import Condition, Dirichlet, Face, Wall, named_conditions
 from chonn_ops.checks import (
     NETWORK_DTYPES,
+    answer,
     as_tensor,
     check_above,
     check_each,
@@ -344,6 +345,7 @@ class FiniteVolumes:
         leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
         wall = Wall()
         held: list[Tensor] = []
+        grounded: list[Tensor] = []
         away = False  # whether a potential is given at a distance
         value = torch.zeros_like(k)
         for name, condition in named_conditions(boundary, self.sets).items():
@@ -356,14 +358,19 @@ class FiniteVolumes:
             condition = dataclasses.replace(condition, **numbers)
             if isinstance(condition, Dirichlet):
                 at_nodes = is_zero(condition.distance) and self._on_nodes[name]
-                if at_nodes and not is_zero(condition.value):
+                if at_nodes and is_zero(condition.value):
+                    grounded.append(node)
+                elif at_nodes:
                     # Behind a millionth of the distance, the current would be a difference of
                     # numbers that are equal in float32.
                     held.append(node)
                     held_at = number_on(f"{name}: value", condition.value, beside)
                     value = value.index_copy(1, node, held_at)
                     continue
-                away |= not at_nodes
+                else:
+                    away = True
+            closed = numbers.get("coefficient", k.new_zeros(0))
+            away |= bool(answer(lambda x=closed: bool(x.isinf().any()), closed))
             area = like_k(self.walls.area[some], d - 1)
             step = volume[node] / area
             distance = torch.maximum(like_k(self.walls.distance[some], 1), 1e-6 * step)
@@ -377,17 +384,17 @@ class FiniteVolumes:
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not torch.compiler.is_compiling():
             # Walls at a distance obey the law of edges; elements' sizes are in the domain's unit.
-            if away or (cells and unit != 1):
-                circuit.extents = Extents.refused
-            elif cells:
-                circuit.extents = partial(Extents, [], [], cells)
-            else:
-                mesh = self.graph, self.positions, self.weight
-                circuit.extents = partial(extents_of_edges, *mesh, k, unit)
-        if not held:
-            return circuit
-        nodes = torch.zeros(n, dtype=torch.bool, device=k.device)
-        return circuit.hold(nodes.index_fill(0, torch.cat(held), True)[:, None], value)
+            known = not away and not (cells and unit != 1)
+            along = partial(extents_of_edges, self.graph, self.positions, self.weight, k, unit)
+            pinned = self._mask(grounded, k) if grounded else None
+            circuit.extents = lambda: Extents(
+                leak, along() if known and not cells else (), cells if known else (), held=pinned
+            )
+        return circuit.hold(self._mask(held, k), value) if held else circuit
+
+    def _mask(self, nodes: list[Tensor], k: Tensor) -> Tensor:
+        mask = torch.zeros(self.num_nodes, dtype=torch.bool, device=k.device)
+        return mask.index_fill(0, torch.cat(nodes), True)[:, None]
 
 
 def _numbers(
