@@ -695,11 +695,7 @@ class Circuit:
             wall=of_nodes(old.wall),
             current=of_nodes(old.current),
         )
-        circuit.extents = lambda: Extents(
-            of_nodes(old._extents().leak),
-            [(1.0, 1.0)] if old.extents is None else (),  # where those of other lengths are one
-            joined=True,
-        )
+        circuit.extents = partial(_joined_extents, old, node, len(first))
         if self.held is not None and self.current is not None:
             circuit = circuit.hold(
                 *(rows(x).index_select(-2, first) for x in (self.held, self.current))
@@ -739,6 +735,13 @@ def solve_checked(
     solved = solve_network(torch.where(lost, 0, source), network, rates=rates)
     # Behind the solve, so that gradients of these networks are 0.
     return torch.where(lost, math.nan, solved[0]), *solved[1:]
+
+
+def _joined_extents(circuit: Circuit, node: Tensor, count: int) -> Extents:
+    """What laws need to know where nodes were merged; edges of other lengths may be one edge."""
+    leak = at_least_float32(circuit._extents().leak.flatten(1, -2))
+    sums = leak.new_zeros(len(leak), count, leak.shape[-1]).index_add(1, node, leak)
+    return Extents(sums, [(1.0, 1.0)] if circuit.extents is None else (), joined=True)
 
 
 def _risen_and_merged(rising: Callable[[], Circuit], labels: Tensor) -> Circuit:

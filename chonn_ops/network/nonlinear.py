@@ -470,10 +470,10 @@ class _Points(NamedTuple):
         v = function(self.v, *(x.v for x in others))
         return _Points(v, [tuple(map(function, *row)) for row in rows])
 
-    def errors(self, system: _System, tol: float) -> tuple[Tensor, Tensor, _Points]:
+    def errors(self, system: _System, tol: float, peak: Tensor) -> tuple[Tensor, Tensor, _Points]:
         """Backward errors, in a shape that broadcasts with fields; what Kirchhoff's current law
-        leaves over at nodes; and the points, as far behind as potentials are. These lose digits
-        where a step was far too long, which the sums of steps do not show."""
+        leaves over at nodes; and the points. Where potentials were much larger before (`peak`),
+        their sums of steps have lost digits: there points are as far behind as potentials are."""
         each = list(zip(system.elements, self.of, strict=True))
         currents = [x if e.inverse else y for e, (x, y, *_) in each]
         residual = system.source - system.outflow(currents)
@@ -484,20 +484,23 @@ class _Points(NamedTuple):
         worst = _relative(residual, size, tol)
         if not bool((worst <= tol).any()):  # the rest cannot change that
             return worst, residual, self
-        ends, sizes, points = system.layout.sums_at_edges(self.v.abs()), [], []
+        ends, points = system.layout.sums_at_edges(self.v.abs()), []
+
+        def scale(e: _Elements, x: Tensor, y: Tensor) -> Tensor:
+            bound = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
+            return e.size(y if e.inverse else x).add_(bound)
+
         for e, (x, y, _, behind) in each:
-            size = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
-            sizes.append(e.size(y if e.inverse else x).add_(size))
-            worst = worst.maximum(_relative(e.size(behind), sizes[-1], tol))
-        if not bool((worst <= tol).any()):
+            if not isinstance(e.law, Ohm):
+                worst = worst.maximum(_relative(e.size(behind), scale(e, x, y), tol))
+        rounding = torch.finfo(peak.dtype).eps * peak > tol / 100 * _largest(self.v)
+        if not bool((rounding & (worst <= tol)).any()):
             return worst, residual, self
-        for (e, (x, y, G, behind)), size, drop in zip(
-            each, sizes, system.drops(self.v), strict=True
-        ):
+        for (e, (x, y, G, behind)), drop in zip(each, system.drops(self.v), strict=True):
             distance = (drop - (y if e.inverse else x)) * e.along(e.exists)
-            lost = e.size(distance - behind)
-            points.append((x, y, G, torch.where(e.along(lost > tol * size), distance, behind)))
-            worst = worst.maximum(_relative(lost, size, tol))
+            lost, most = e.size(distance - behind), scale(e, x, y)
+            points.append((x, y, G, torch.where(e.along(lost > tol * most), distance, behind)))
+            worst = worst.maximum(_relative(lost, most, tol))
         return worst, residual, _Points(self.v, points)
 
     def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
@@ -543,9 +546,11 @@ def _newton(
     v, x = torch.empty_like(source), [torch.empty_like(p[0]) for p in points.of]
     worst = torch.empty_like(_largest(source))
     steps, bad = torch.zeros_like(worst, dtype=torch.int32), torch.zeros_like(worst) != 0
+    peak = torch.zeros_like(worst)
     live = torch.arange(len(source), device=source.device)
     for step in range(max_steps + 1):
-        now, residual, points = points.errors(system, tol)
+        peak = peak.maximum(_largest(points.v))
+        now, residual, points = points.errors(system, tol, peak)
         bad = bad if step else now.isnan()
         done = ~(now > tol)  # what is not a number stays none
         over = done.flatten(1).all(1) | (step == max_steps)
@@ -558,7 +563,8 @@ def _newton(
                 result[which] = torch.where(_of_networks(lost, field), 0, field)[over]
             if bool(over.all()):
                 break
-            live, now, bad, done, residual = (a[keep] for a in (live, now, bad, done, residual))
+            kept = live, now, bad, done, residual, peak
+            live, now, bad, done, residual, peak = (a[keep] for a in kept)
             system, points = system.rows(keep), points.each(lambda x, some=keep: x[some])
         steps[live] += (~done).int()
         limits: Sequence[Any] = _LIMITS

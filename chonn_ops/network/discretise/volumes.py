@@ -384,13 +384,18 @@ class FiniteVolumes:
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not torch.compiler.is_compiling():
             # Walls at a distance obey the law of edges; elements' sizes are in the domain's unit.
-            known = not away and not (cells and unit != 1)
-            along = partial(extents_of_edges, self.graph, self.positions, self.weight, k, unit)
             pinned = self._mask(grounded, k) if grounded else None
-            circuit.extents = lambda: Extents(
-                leak, along() if known and not cells else (), cells if known else (), held=pinned
-            )
+            if away or (cells and unit != 1):
+                circuit.extents = partial(Extents, leak, held=pinned)
+            elif cells:
+                circuit.extents = partial(Extents, leak, cells=cells, held=pinned)
+            else:
+                circuit.extents = partial(self._extents, leak, k, unit, pinned)
         return circuit.hold(self._mask(held, k), value) if held else circuit
+
+    def _extents(self, leak: Tensor, k: Tensor, unit: float, held: Tensor | None) -> Extents:
+        edges = extents_of_edges(self.graph, self.positions, self.weight, k, unit)
+        return Extents(leak, edges, held=held)
 
     def _mask(self, nodes: list[Tensor], k: Tensor) -> Tensor:
         mask = torch.zeros(self.num_nodes, dtype=torch.bool, device=k.device)
