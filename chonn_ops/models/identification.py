@@ -91,11 +91,11 @@ FAR = 2
 # cell, PDEBench's compressible flow on a line, where sound crosses 16 cells a frame, got a wrong
 # equation, whose rollouts had an error of 0.48; with blocks its numbers are within 4 %.
 ROUGH, OVERLAP = 1.5, 4
-# If more than the first part of the windows of several channels changes that slowly cell by cell,
-# only their rates are compared, in so many values for each number. Compressible flow on a plane has
-# sound that is ten times as fast in some samples as in others. From two of all windows it got
-# no equation, and an error of 0.44; from slow ones one within 5 %, and 0.053.
-SOME, EACH = 1 / 5, 64
+# Where no blocks are slow enough, rates of those windows of several channels are compared that are,
+# in so many values for each number. Compressible flow on a plane has sound that is ten times as
+# fast in some samples as in others. From two of all windows it got no equation, and an error of
+# 0.44; from slow ones one within 5 %, and 0.053.
+EACH = 64
 
 
 class Identification:
@@ -215,8 +215,8 @@ class Identification:
         """The windows of all (N, T, \\*grid, C) whose rates are compared, and the cells of blocks.
 
         Simpson's rule asks that second differences in time are at most `ROUGH` times as large as
-        first ones, in squares: in a part of the windows of several channels, or in means over the
-        least blocks of all windows.
+        first ones, in squares: in means over the least blocks of all windows, or else in some of
+        the windows of several channels.
         """
         if self.model.sets is not None or w.shape[1] < 3:
             return some(w, count), 1
@@ -226,16 +226,16 @@ class Identification:
             first, second = (self._means(z.diff(k, 1)[:, 0], size).square() for k in (1, 2))
             return second.mean(over) <= ROUGH * first.mean(over)
 
-        kept = slow(w, 1, *range(1, w.dim() - 1))
-        if w.shape[-1] > 1 and kept.double().mean() > SOME:
-            enough = math.ceil(EACH * self.absent.numel() / w[0, 0].numel())
-            return some(w[kept], max(count, enough)), 1
         size = 1
         while 4 * size <= min(w.shape[2:-1]):
             if slow(self.windows, size, *range(w.dim() - 1)):
                 # About as many means of blocks.
                 return some(w, count * max(1, size // OVERLAP)), size
             size *= 2
+        kept = slow(w, 1, *range(1, w.dim() - 1))
+        enough = math.ceil(EACH * self.absent.numel() / w[0, 0].numel())
+        if w.shape[-1] > 1 and int(kept.sum()) >= enough:
+            return some(w[kept], max(count, enough)), 1
         return some(w, count), 1
 
     def _is_ring(self, axis: int) -> bool:

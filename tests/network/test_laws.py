@@ -1,18 +1,22 @@
 """Circuits whose elements have laws, against solutions by others and in closed form."""
 
+import itertools
 import math
 from functools import partial
 
 import pytest
 import torch
+from torch.autograd import gradcheck, gradgradcheck
 
 from chonn_ops import (
     Circuit,
     Dirichlet,
     FiniteVolumes,
     Graph,
+    Grid,
     Mesh,
     NonlinearCircuit,
+    Robin,
     diffusion,
     laws,
 )
@@ -36,7 +40,84 @@ def sign_power(x, exponent):
     return mpmath.sign(x) * abs(x) ** exponent
 
 
+# A law, and the same one as a function of numbers of mpmath.
+LAWS = {
+    "Ohm": (laws.Ohm(), lambda d, k: k * d),
+    "Power(4)": (laws.Power(4), lambda d, k: k * sign_power(d, 3)),
+    "Power(1.5)": (laws.Power(1.5), lambda d, k: k * sign_power(d, mpmath.mpf(1) / 2)),
+    "Forchheimer": (
+        laws.Forchheimer(5.0),
+        lambda d, k: mpmath.sign(d) * (mpmath.sqrt(1 + 20 * k**2 * abs(d)) - 1) / (10 * k),
+    ),
+    "Diode": (laws.Diode(0.2), lambda d, k: k * mpmath.expm1(d / mpmath.mpf(0.2))),
+    "Sinh": (laws.Sinh(0.3), lambda d, k: k * mpmath.mpf(0.3) * mpmath.sinh(d / mpmath.mpf(0.3))),
+    "Radiation": (laws.Radiation(), lambda d, k: k * sign_power(d, 4)),
+    "a function": (
+        partial(cubic, torch.tensor(2.0, dtype=torch.float64)),
+        lambda d, k: k * (d + 2 * d**3),
+    ),
+}
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("of", ["edges", "leaks"])
+def test_potentials_are_those_of_a_solver_with_forty_digits(name, of):
+    torch.manual_seed(0)
+    law, exact = LAWS[name]
+    g, leak, s = positive(1, 5, 1), positive(1, 4, 1), noise(1, 4, 1)
+    circuit = NonlinearCircuit(Circuit(g, leak, Graph(EDGES, 4)), **{of: law})
+    v, info = circuit.solve_with_info(s)
+    assert info.backward_error.item() <= 1e-10
+
+    def residual(*v):
+        out = [-mpmath.mpf(x) for x in s.flatten().tolist()]
+        for p, c in enumerate(leak.flatten().tolist()):
+            out[p] += exact(v[p], c) if of == "leaks" else c * v[p]
+        for (p, q), k in zip(EDGES, g.flatten().tolist(), strict=True):
+            i = exact(v[p] - v[q], k) if of == "edges" else k * (v[p] - v[q])
+            out[p], out[q] = out[p] + i, out[q] - i
+        return out
+
+    with mpmath.workdps(40):
+        start = [mpmath.mpf(round(x, 2)) for x in v.flatten().tolist()]
+        truth = mpmath.findroot(residual, start, tol=1e-30, maxsteps=200)
+    truth = torch.tensor([float(x) for x in truth], dtype=torch.float64)
+    torch.testing.assert_close(v.flatten(), truth, rtol=1e-8, atol=1e-10)
+
+
+NODES, HELD = (2, 2), torch.tensor([True, False, False, False]).reshape(1, 2, 2, 1)
+# Laws of edges and leaks that hold the parameter a, and whether a node is held.
+DIFFERENTIATED = {
+    "Forchheimer": (lambda a: (laws.Forchheimer(a), None), False),
+    "Power and Sinh": (lambda a: (laws.Power(4), laws.Sinh(a)), False),
+    "Power(2.5)": (lambda a: (laws.Power(2.5), laws.Sinh(a)), False),
+    "inverses": (lambda _: (laws.Power(1.5), laws.Power(4 / 3)), True),
+    "Threshold": (lambda a: (laws.Threshold(a, 0.1), laws.Radiation()), False),
+    "a function and Diode": (lambda a: (partial(cubic, a), laws.Diode(a)), True),
+}
+
+
+def differentiated(name):
+    """A function of source, conductances, leak, parameter and held potential, and these."""
+    torch.manual_seed(1)
+    make, held = DIFFERENTIATED[name]
+
+    def solve(s, g, leak, a, value):
+        circuit = Circuit(tuple(g), leak, Grid(NODES))
+        circuit = circuit.hold(HELD, value) if held else circuit
+        return NonlinearCircuit(circuit, *make(a)).solve(s, tol=1e-13)
+
+    a = torch.tensor([0.7], dtype=torch.float64)
+    inputs = noise(1, 2, 2, 1), positive(2, 1, 2, 2, 1), positive(1, 2, 2, 1), a, noise(1, 2, 2, 1)
+    return solve, [x.requires_grad_() for x in inputs]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_first_and_second_derivatives_are_those_of_differences(name):
+    solve, inputs = differentiated(name)
+    assert gradcheck(solve, inputs, eps=1e-5, atol=1e-8, rtol=1e-6, check_forward_ad=True)
+    assert gradgradcheck(solve, inputs, eps=1e-5, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("p", [1.1, 1.2])
@@ -311,19 +392,9 @@ def test_a_learned_law_increases_and_learns_a_cubic(odd):
     assert losses[-1] < 0.1 * losses[0]
 
 
-KNOWN = (
-    laws.Ohm(),
-    *map(laws.Power, (1.5, 4)),
-    laws.Forchheimer(5.0),
-    laws.Diode(0.2),
-    laws.Sinh(0.3),
-    laws.Radiation(),
-    laws.Threshold(0.5, 0.1),
-)
-
-
-@pytest.mark.parametrize("law", KNOWN, ids=repr)
-def test_tangents_of_laws_are_their_derivatives(law):
+@pytest.mark.parametrize("name", [name for name in LAWS if name != "a function"] + ["Threshold"])
+def test_tangents_of_laws_are_their_derivatives(name):
+    law = laws.Threshold(0.5, 0.1) if name == "Threshold" else LAWS[name][0]
     x, k = noise(50), positive(50)
     y, slope = law.tangent(x, k)
     torch.testing.assert_close(y, law(x, k))
@@ -383,6 +454,63 @@ def test_cells_that_make_a_matrix_singular_are_networks_that_do_not_converge():
     grad, truth = (torch.autograd.grad(x.square().sum(), f)[0] for x in (v[1:], alone))
     torch.testing.assert_close(grad, truth)
     assert bool((grad[0] == 0).all())
+
+
+def tetrahedra(n):
+    """Six in each cube of a jittered grid."""
+    at = torch.arange((n + 1) ** 3).reshape(n + 1, n + 1, n + 1)
+    cells = []
+    for order in itertools.permutations(range(3)):
+        corner, path = [0, 0, 0], [at[:-1, :-1, :-1]]
+        for axis in order:
+            corner[axis] = 1
+            path.append(at[tuple(slice(c, n + c) for c in corner)])
+        if torch.linalg.det(torch.eye(3)[list(order)]) < 0:
+            path[:2] = path[1::-1]
+        cells.append(torch.stack([x.flatten() for x in path], 1))
+    points = torch.stack(torch.meshgrid(*[torch.arange(n + 1)] * 3, indexing="ij"), -1).double() / n
+    inner = (slice(1, -1),) * 3
+    points[inner] += 0.2 / n * (torch.rand(points[inner].shape).double() - 0.5)
+    return Mesh(points.flatten(0, 2), torch.cat(cells), elements=True)
+
+
+def roof(n):
+    """A curved surface in space."""
+    flat = cells_of_a_square(n)
+    x, y = flat.points.T
+    lifted = torch.stack([x, y, 0.4 * torch.sin(3 * x) + 0.3 * x * y**2], 1)
+    return Mesh(lifted, flat.cells, elements=True)
+
+
+MESHES = {"plane": cells_of_a_square, "tetrahedra": tetrahedra, "surface": roof}
+
+
+@pytest.mark.parametrize(
+    ("p", "kind"),
+    [(1.5, "plane"), (3, "plane"), (3, "tetrahedra"), (1.5, "surface"), (3, "surface")],
+)
+def test_derivatives_of_isotropic_laws_are_those_of_differences(p, kind):
+    torch.manual_seed(0)
+    mesh = MESHES[kind](1 if kind == "tetrahedra" else 2)
+    nodes, cells = len(mesh.points), len(mesh.cells)
+
+    def solve(f, k, a):
+        circuit = mesh.diffusion(k, boundary={"boundary": Robin(1.0)}, absorption=1.0)
+        return NonlinearCircuit(circuit, laws.Power(p), laws.Sinh(a)).solve(f, tol=1e-13)
+
+    inputs = [noise(1, nodes, 1), positive(1, cells, 1), torch.tensor([0.7], dtype=torch.float64)]
+    inputs = [x.requires_grad_() for x in inputs]
+    assert gradcheck(solve, inputs, eps=1e-5, atol=1e-8, rtol=1e-6, check_forward_ad=True)
+    assert gradgradcheck(solve, inputs, eps=1e-5, atol=1e-6, rtol=1e-5)
+    law = torch.tensor([0.4], dtype=torch.float64, requires_grad=True)
+
+    def forchheimer(beta):
+        circuit = mesh.diffusion(inputs[1].detach(), boundary="dirichlet")
+        return NonlinearCircuit(circuit, laws.Forchheimer(beta)).solve(
+            inputs[0].detach(), tol=1e-13
+        )
+
+    assert gradcheck(forchheimer, [law], eps=1e-5, atol=1e-8, rtol=1e-6)
 
 
 @pytest.mark.parametrize("p", [1.5, 3, 4])
