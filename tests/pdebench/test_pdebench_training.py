@@ -177,6 +177,18 @@ def test_a_model_is_calibrated_by_the_first_samples(capsys, family, args, frame)
     calibrate(torch.nn.Identity(), job, samples, torch.device("cpu"))
 
 
+@pytest.mark.parametrize(("start", "first"), [(1, 0), (2, 0), (4, 2)])
+def test_a_model_of_series_is_calibrated_by_what_is_predicted_and_two_frames_before(start, first):
+    model = Calibrated()
+    model.series = True
+    fields, grid = torch.rand(3, 16, 9, 2), torch.rand(16, 1)
+    args = {"initial_step": start, "t_train": 8, "training_type": "autoregressive"}
+    samples = [(y[..., :start, :], y, grid) for y in fields]
+    calibrate(model, Job("theirs", "fno", None, args), samples, torch.device("cpu"))
+    assert torch.equal(model.seen[0], fields[..., first:7, :].flatten(-2))
+    assert torch.equal(model.seen[1], fields[..., 7:8, :])
+
+
 def test_a_model_is_calibrated_by_every_second_point_of_large_samples():
     args = {"initial_step": 1, "t_train": 2, "training_type": "single"}
     for shape, every, count in (((512, 512), 2, 3), ((32, 32, 32), 2, 5), ((16, 16, 16), 1, 5)):
