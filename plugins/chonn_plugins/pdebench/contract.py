@@ -43,9 +43,9 @@ class HostModel:
         Four attributes of the module are optional. ``calibrate(x, y)``, for "fno"
         ``calibrate(x, y, coordinates)``, is called with the first training samples before a
         training that does not go on from a checkpoint; it returns the root mean square of what is
-        left over the deviation of each output, or None. ``series = True`` asks for all frames.
-        ``decays = False`` turns off the weight decay of PDEBench's trainers. ``recorded`` is a
-        mapping of options that checkpoints record.
+        left over the deviation of each output, or None. ``series = True`` asks for the frames that
+        are predicted and the two before. ``decays = False`` turns off the weight decay of
+        PDEBench's trainers. ``recorded`` is a mapping of options that checkpoints record.
     options_key : str
         Users set the model's options as ``++args.<options_key>.<option>=<value>``.
     defaults : mapping

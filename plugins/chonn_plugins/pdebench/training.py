@@ -116,9 +116,8 @@ def calibrate(model: Any, job: Job, samples: Any, device: torch.device) -> None:
     """Let a model that has `calibrate` look at the first training samples, and print what it found.
 
     It gets inputs and targets as PDEBench's trainer of its family has them, of the first step; a
-    model of `series` gets the frames that are predicted and the two before, the last one as target.
-    With the first frames, too, which no model predicts, diffusion-sorption got a wrong equation and
-    an error of 0.029.
+    model of `series` gets the frames that are predicted and the two before, the last one as target:
+    with all frames diffusion-sorption got a wrong equation, and an error of 0.029.
     """
     # A model with `ckb` in place of a circuit head has nothing to calibrate.
     if not hasattr(model, "calibrate") or getattr(model, "network", model) is None:
