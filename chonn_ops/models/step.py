@@ -627,7 +627,8 @@ class _CHONNStep(Pretrained):
         Parameters
         ----------
         frames : Tensor, shape (S, T, channels, \\*grid); on a mesh (S, T, N, channels)
-            S time series of T >= 2 frames, which represent the data.
+            S time series of T >= 2 frames, which represent what is to be predicted: without a first
+            frame that jumps, with which PDEBench's diffusion-sorption gets a wrong equation.
         spacing, nodes, volumes
             As in `forward`.
 
