@@ -92,9 +92,8 @@ FAR = 2
 # equation, whose rollouts had an error of 0.48; with blocks its numbers are within 4 %.
 ROUGH, OVERLAP = 1.5, 4
 # Where no blocks are slow enough, rates of those windows of several channels are compared that are,
-# in so many values for each number. Compressible flow on a plane has sound that is ten times as
-# fast in some samples as in others. From two of all windows it got no equation, and an error of
-# 0.44; from slow ones one within 5 %, and 0.053.
+# in so many values for each number. Compressible flow on a plane, where sound is ten times as fast
+# in some samples as in others, had an error of 0.44 from two of all windows, and has 0.053.
 EACH = 64
 
 
