@@ -149,19 +149,19 @@ class _Elements(NamedTuple):
         return slope if isinstance(self.law, Ohm) else slope.clamp(max=_STEEPEST)
 
     def size(self, x: Tensor) -> Tensor:
-        """The lengths of drops or currents, which are vectors in cells."""
-        return x.norm(dim=-1) if isinstance(self, _Cells) else x.abs()
+        """The lengths of drops or currents."""
+        return x.abs()
 
     def times(self, G: Tensor, drop: Tensor) -> Tensor:
-        return times(G, drop) if isinstance(self, _Cells) else G * drop
+        return G * drop
 
     def mean(self, G: Tensor) -> Tensor:
         """The slope of a current, whatever its direction is."""
-        return G.diagonal(dim1=-2, dim2=-1).mean(-1) if isinstance(self, _Cells) else G
+        return G
 
     def along(self, field: Tensor) -> Tensor:
         """Numbers of elements, in a shape that broadcasts with their drops."""
-        return field[..., None] if isinstance(self, _Cells) else field
+        return field
 
     def bound(self, size: Tensor) -> Tensor:
         """What drops of elements to ground are for the sizes of potentials at most."""
@@ -268,6 +268,18 @@ class _Cells(_Elements):
     def __call__(self, x: Tensor) -> Tensor:
         length = _length(x)
         return (self.radial(length) / length)[..., None] * x
+
+    def along(self, field: Tensor) -> Tensor:
+        return field[..., None]
+
+    def size(self, x: Tensor) -> Tensor:
+        return x.norm(dim=-1)
+
+    def times(self, G: Tensor, drop: Tensor) -> Tensor:
+        return times(G, drop)
+
+    def mean(self, G: Tensor) -> Tensor:
+        return G.diagonal(dim1=-2, dim2=-1).mean(-1)
 
     def of_nodes(self, field: Tensor) -> Tensor:
         return self.place.gradient(field)
