@@ -121,34 +121,31 @@ def parse_arguments() -> argparse.Namespace:
 def generate(args: argparse.Namespace, folder: Path, seeds: range) -> Path:
     """Generate samples in PDEBench's layout, unless the file exists: a group each, or one dataset
     for all of them, or for each channel of a gas."""
-    _, name, (low, high) = FAMILIES[args.family]
+    _, name, ends = FAMILIES[args.family]
     path, entry = folder / name, pdebench_series.FAMILIES[args.family]
-    times = {"t": entry.end, "tdim": entry.frames}
-    times = PUBLISHED[args.family][2] if args.published else times
-    settings = {"family": args.family, "n_samples": len(seeds), "resolution": args.resolution}
     if path.exists():
         return path
+    usual = {"t": entry.end, "tdim": entry.frames}
+    times = PUBLISHED[args.family][2] if args.published else usual
+    settings = {"family": args.family, "n_samples": len(seeds), "resolution": args.resolution}
+    places = dict.fromkeys("xy"[: entry.axes], centres(*ends, args.resolution))
+    places["t"] = np.linspace(0, times["t"], times["tdim"], dtype="f4")
     folder.mkdir(parents=True, exist_ok=True)
     samples = published(args, seeds, times) if args.published else series(args, folder)
     with create_hdf5(path, force=False) as file:
         origin.stamp(file, "pdebench_series", seeds.start, settings | times)
-        arrays = []
-        for seed, x in zip(seeds, samples, strict=True):  # (T, *grid, C)
-            if path.suffix == ".hdf5":
-                arrays.append(x)
-                continue
+        if path.suffix == ".hdf5":
+            channels = ["tensor"] if entry.channels == 1 else GAS[entry.channels]
+            for channel, x in zip(channels, np.moveaxis(samples, -1, 0), strict=True):
+                file[channel] = x
+            for axis, x in places.items():
+                file[f"{axis}-coordinate"] = x
+            return path
+        for seed, x in zip(seeds, samples, strict=True):
             group = file.create_group(f"{seed:04d}")
             group["data"] = x
-            for axis, n in zip("xy", x.shape[1:-1], strict=False):
-                group[f"grid/{axis}"] = centres(low, high, n)
-            group["grid/t"] = np.linspace(0, times["t"], times["tdim"], dtype="f4")
-        if arrays:
-            channels = ["tensor"] if entry.channels == 1 else GAS[entry.channels]
-            for channel, x in zip(channels, np.moveaxis(np.stack(arrays), -1, 0), strict=True):
-                file[channel] = x
-            for axis, n in zip("xy", arrays[0].shape[1:-1], strict=False):
-                file[f"{axis}-coordinate"] = centres(low, high, n)
-            file["t-coordinate"] = np.linspace(0, times["t"], times["tdim"], dtype="f4")
+            for axis, place in places.items():
+                group[f"grid/{axis}"] = place
         # PDEBench tests with the last tenth of a file and does not read what is before.
         for number in range(9 * len(seeds) if seeds.start else 0):
             file[f"{number:04d}"] = h5py.SoftLink(f"/{seeds.start:04d}")
@@ -156,7 +153,7 @@ def generate(args: argparse.Namespace, folder: Path, seeds: range) -> Path:
 
 
 def published(args: argparse.Namespace, seeds: range, times: dict) -> Iterator[np.ndarray]:
-    """Samples of a published file, one after the other: those of diffusion-reaction are 13 GB."""
+    """Samples (T, \\*grid, C) of a published file, one by one: diffusion-reaction has 13 GB."""
     for seed in seeds:
         simulator = pdebench_series.simulator(args.family, args.resolution, seed, **times)
         yield simulator.generate_sample().astype(np.float32)
