@@ -122,7 +122,7 @@ class Identification:
         w = some(windows, count) / model.size
         self.windows, self.targets = w[:, : known + 1], w[:, known:]
         self.change = self._change(w, known)
-        self.early, self.block = self._slow(windows[:, : known + 1] / model.size, count)
+        self.early, self.block = self._compared(windows[:, : known + 1] / model.size, count)
 
     def run(self) -> Tensor:
         """Error of the next frames over the change, as roots of mean squares, (C,)."""
@@ -210,7 +210,7 @@ class Identification:
             x = x.unfold(dim, size, max(1, size // OVERLAP)).mean(-1)
         return x
 
-    def _slow(self, w: Tensor, count: int) -> tuple[Tensor, int]:
+    def _compared(self, w: Tensor, count: int) -> tuple[Tensor, int]:
         """The windows of all (N, T, \\*grid, C) whose rates are compared, and the cells of blocks.
 
         Simpson's rule asks that second differences in time are at most `ROUGH` times as large as

@@ -199,7 +199,7 @@ class _CHONNStep(Pretrained):
         C, v = self.channels, self._bounded(v)
         h = self.trunk(self.features(v))
         learned = self.pace * F.linear(h, self.last.weight[:C], self.last.bias[:C])
-        # Of the channels, one a term.
+        # Products of channels, by the channels that they have.
         products: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(v[..., 0])}
         for term in self.powers[1:]:
             products[term] = products[term[:-1]] * v[..., term[-1]]
