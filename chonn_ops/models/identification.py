@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chonn_ops.network.layout import residual_of
-from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
+from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN
 from chonn_ops.nn.geometry import Geometry
 
 # The logarithm of a diffusivity has further to go than weights: it is the second number and the
@@ -35,6 +35,7 @@ NUMBERS = {
     "diffusivity": (-2.0, 2 / GAIN),
     "level": (0.0, math.inf),
     "distance": (2.0, 2 / DISTANCE_GAIN),
+    "last.weight": (0.0, math.inf),
 }
 # The parts of a step, which are there if any of these numbers is.
 PARTS = {"carry": "carry", "react": "reaction", "store": "storage", "diffuse": "diffusivity"}
@@ -46,6 +47,13 @@ PARTS = {"carry": "carry", "react": "reaction", "store": "storage", "diffuse": "
 # Burgers' equation 0.001 had an error of 0.27 instead of 0.008, and diffusion-reaction on 128 x 128
 # points, whose start of white noise hid terms, 0.35 instead of 0.0018.
 VALUES, START, TURNS, FEW, MANY = 1e4, 0.1, 30, 4, 100
+# Rates of noise say that nothing diffuses, so the diffusivities that they leave are multiplied by
+# each of these, and that is kept which predicts frames best. From those that rates left,
+# diffusion and sorption got walls far away and capacities of 100 to 0.01: 0.13 instead of 0.0008.
+FACTORS = [10 ** (k / 2) for k in range(9)]
+# Equations without what carries, or that start from a speed, are given up if their first fit leaves
+# this part of the change. Sorption leaves 0.1, gases 0.5; fitting these took minutes.
+HOPELESS = 0.3
 # Errors of so many frames, each predicted from the one before, decide which terms are needed and
 # what they are: a single frame prefers speeds that make up for how a step begins. With 1, 4, 8 and
 # 16 frames rollouts had errors of 0.033, 0.013, 0.009 and 0.006 on Burgers' equation 0.001, whose
@@ -64,16 +72,12 @@ WORTH, LITTLE = 0.05, 1e-4
 # mean square is below this part of that of the simpler ones. Beyond 0.02 only, smooth compressible
 # flow on a plane had an error of 0.0149, with limited fluxes, instead of 0.0023. Smooth waves are
 # tried where they are better with the same equation: with limited ones alone advection by 51 cells
-# a frame, whose errors are small beside its change, had 0.050 instead of 0.003.
+# a frame, whose errors are small beside its change, had 0.050 instead of 0.003. From simple to rich
+# means without what carries and reacts at first: with all at once diffusion and sorption had 0.0014
+# instead of 0.0008, in three times the seconds. A rate that is more than a polynomial is
+# tried last of those that stay: PDEBench's diffusion and sorption on 1,024 cells, whose generator
+# alternates where the state is above 0.9 and so adds as much as a source, had 0.0031 without it.
 ENOUGH, WORSE = 1e-4, 0.7
-# Where neighbours alternate by more than this part of a frame's change, which they do if the steps
-# of a generator are at the limit of its stability, means over blocks of cells are compared. An axis
-# keeps so many of them at least, and errors within this part of it from walls, where such data are
-# worst, do not count. On PDEBench's diffusion-sorption of 1,024 cells rollouts had errors of 0.067
-# without that, 0.0048 and wrong terms with all errors, and 0.0037 with it; those of the generator's
-# own equation are 0.013. White noise that diffuses does not alternate as much: with means
-# diffusion-reaction on 128 x 128 points had 0.145 instead of 0.0018.
-ZIGZAG, CELLS, MARGIN = 0.1, 128, 1 / 8
 # In the end windows count the less the more they leave, by the function of S. Geman and D. McClure
 # (1985) whose scale is their median, found so many times: a jump, or a start of white noise, is
 # told from what follows it. With 0, 1 and 3 times rollouts of a dam break had errors of 0.0089,
@@ -97,20 +101,27 @@ ROUGH, OVERLAP = 1.5, 4
 EACH = 64
 
 
+class Candidate(NamedTuple):
+    """An equation to try: its parts, its forms, how far states move in a frame at its start,
+    (axes, C), and whether its rate is more than a polynomial."""
+
+    parts: set[str]
+    forms: Set[str] = frozenset()
+    moves: Tensor | None = None
+    network: bool = False
+
+
 class Identification:
     """`CHONNStep.calibrate` of a model in float64, without gradients, for frames (S, T, \\*grid, C)
     and a geometry that have been checked: `run` leaves the equation in the model's numbers."""
 
     def __init__(self, model: Any, frames: Tensor, where: Geometry) -> None:
         self.model = model
-        self.parameters: dict[str, Tensor] = {name: getattr(model, name) for name in NUMBERS}
+        self.parameters: dict[str, Tensor] = {name: model.get_parameter(name) for name in NUMBERS}
         pairs = [(p, NUMBERS[name]) for name, p in self.parameters.items()]
         self.absent, self.largest = (
             torch.cat([torch.full_like(p, pair[i]).flatten() for p, pair in pairs]) for i in (0, 1)
         )
-        self.margins = [0] * (frames.dim() - 3)
-        if where.volumes is None:
-            frames, where = self._in_blocks(frames, where)
         self.where, self.steps = where, where.spacing
         known = min(2, frames.shape[1] - 1)
         length = min(known + FRAMES, frames.shape[1])
@@ -124,35 +135,27 @@ class Identification:
         self.change = self._change(w, known)
         self.early, self.block = self._compared(windows[:, : known + 1] / model.size, count)
 
-    def run(self) -> Tensor:
-        """Error of the next frames over the change, as roots of mean squares, (C,)."""
+    def run(self) -> tuple[Tensor, float]:
+        """Error of the next frames over the change, as roots of mean squares, (C,); and that of the
+        last of `FRAMES`, a frame, in which noise counts less."""
         model = self.model
-        best: tuple[float, dict[str, Tensor], Tensor | None] = math.inf, {}, None
-        for forms, moves in self._candidates():
-            if forms == {"smooth"}:  # of the best equation so far
+        best: tuple[float, dict[str, Tensor], Candidate | None] = math.inf, {}, None
+        for form in self._candidates():
+            if form.forms == {"smooth"}:  # of the best equation so far
                 model.load_state_dict(best[1])
-                moves, worth = best[2], self._is_smoother(best[0])
+                form, worth = form._replace(moves=best[2].moves), self._is_smoother(best[0])
             else:
-                worth = best[0] >= ENOUGH
+                worth = best[0] >= ENOUGH and not (form.network and best[0] == math.inf)
             if not worth:
                 continue
-            self._begin(forms, moves)
-            squares = min(math.inf, self._fit_form(moves))  # of NaN, infinity
+            self._begin(form)
+            squares = min(math.inf, self._fit_form(form))  # of NaN, infinity
             if not best[1] or squares < WORSE * best[0]:
-                best = squares, copy.deepcopy(model.state_dict()), moves
+                best = squares, copy.deepcopy(model.state_dict()), form
         model.load_state_dict(best[1])
-        return self._frame_error(1).square().flatten(0, -2).mean(0).sqrt()
-
-    def _in_blocks(self, frames: Tensor, where: Geometry) -> tuple[Tensor, Geometry]:
-        """Means over blocks of cells along axes where neighbours alternate, and their geometry."""
-        steps, nodes = list(where.spacing), list(where.nodes)
-        for axis, pair in enumerate(where.nodes):
-            if (k := block_size(frames, axis + 2)) > 1:
-                frames = frames.unflatten(axis + 2, (-1, k)).mean(axis + 3)
-                low, high = ((x + (k - 1) / 2) / k for x in pair)
-                steps[axis], nodes[axis] = k * steps[axis], (low, high)
-                self.margins[axis] = int(MARGIN * frames.shape[axis + 2])
-        return frames, Geometry(steps, nodes=nodes)
+        errors = self._frame_error()
+        drift = float(errors[:, -1].square().mean().sqrt()) / errors.shape[1]
+        return errors[:, 0].square().flatten(0, -2).mean(0).sqrt(), drift
 
     def _walls(self) -> list[tuple[Tensor, float, float]]:
         """For each wall that has a potential, in the order of `level`: states (S, T, F, C) beside
@@ -186,12 +189,6 @@ class Identification:
         model.units.fit(flat)
         return x / model.size
 
-    def _within(self, errors: Tensor) -> Tensor:
-        """Those errors (..., \\*grid, C) that count."""
-        for dim, margin in enumerate(self.margins, -1 - len(self.margins)):
-            errors = errors.narrow(dim, margin, errors.shape[dim] - 2 * margin)
-        return errors
-
     def _change(self, w: Tensor, known: int) -> Tensor:
         """Change of windows (N, T, \\*grid, C) from frame to frame, (N, T - known, 1, C).
 
@@ -199,7 +196,7 @@ class Identification:
         with three of them, errors changed by 7 % on Burgers' equation 0.001. Channels that do not
         change at all are parameters of the equation, without errors.
         """
-        change = self._within(w[:, known:] - w[:, known - 1 : -1]).square()
+        change = (w[:, known:] - w[:, known - 1 : -1]).square()
         change = change.mean(tuple(range(2, w.dim() - 1)), keepdim=True).sqrt()
         change = change + change.mean(0) / 10
         return change.masked_fill(change == 0, math.inf)
@@ -269,21 +266,23 @@ class Identification:
         model._set_parts(model.parts, {"smooth"}, self.rings)
         return float(self._frame_error().square().mean()) < squares
 
-    def _candidates(self) -> list[tuple[set[str], Tensor | None]]:
-        """The forms that data of such windows and ends may have, from simple to rich, and how far
-        states move in a frame if calibration starts from there."""
-        model, forms = self.model, [{"smooth"}]
-        candidates: list[tuple[set[str], Tensor | None]] = [(set(), None)]
+    def _candidates(self) -> list[Candidate]:
+        """The forms that data of such windows and ends may have, from simple to rich."""
+        model, still = self.model, ({"store", "diffuse"}, {"store", "diffuse", "react"})
+        candidates = [Candidate(parts) for parts in still]
+        candidates.append(Candidate(still[-1], network=True))
         if model.sets is not None:
             return candidates
+        forms, parts = [{"smooth"}], set(PARTS)
+        candidates.append(Candidate(parts))
         moves = self._moves()
         if bool((moves.abs() > FAR).any()):
-            candidates.append((set(), moves))
+            candidates.append(Candidate(parts, moves=moves))
         if model.channels == 1 and model.axes == 2 and all(self.rings):
             forms.append({"smooth", "vorticity"})
         if model.channels == 1 and self.windows.shape[1] > 2 and model.positive[0]:
             forms.append({"mass"})
-        return candidates + [(form, None) for form in forms]
+        return candidates + [Candidate(parts, form) for form in forms]
 
     # All numbers are one row, and so is what belongs to each of them.
 
@@ -300,13 +299,16 @@ class Identification:
         for name, x in self._views(row).items():
             self.parameters[name].copy_(x)
 
-    def _begin(self, forms: set[str], moves: Tensor | None) -> None:
+    def _begin(self, form: Candidate) -> None:
         """Nothing but diffusion, and walls near by at the potentials beside them."""
         model, unit, volumes = self.model, self.model.unit, self.where.volumes
+        parts, forms, moves, network = form
         step = min(self.steps) if volumes is None else volumes.volume.mean() ** (1 / model.axes)
-        model._set_parts(set(PARTS), forms, self.rings)
+        model._set_parts(parts, set(forms), self.rings)
         for p in model.last.parameters():
             p.zero_()
+        if network:
+            self._set_kinks()
         row = torch.zeros_like(self.absent)
         numbers = self._views(row)
         start = math.log(START * (float(step) / unit) ** 2)
@@ -326,7 +328,24 @@ class Identification:
                 numbers["carry"][axis, 0, 1 + axis, 1] = 1
         self._set(row)
 
-    def _free(self) -> Tensor:
+    def _set_kinks(self) -> None:
+        """Let the network's features be kinks, at values that are spread over those of a channel,
+        so that its last layer can be found as other numbers are."""
+        model = self.model
+        first, *others = (layer for layer in model.trunk if isinstance(layer, nn.Linear))
+        neuron = torch.arange(first.out_features, device=self.frames.device)
+        C = model.channels
+        channel, place = neuron % C, neuron // C / math.ceil(len(neuron) / C)
+        least, most = (self.frames.flatten(0, -2) / model.units.size).aminmax(dim=0)
+        slope = math.ceil(len(neuron) / C) / (most - least).clamp(min=1e-9)[channel]
+        first.weight.zero_()
+        first.weight[neuron, C + channel] = slope
+        first.bias.copy_(-slope * (least + (most - least) * place[:, None])[neuron, channel])
+        for layer in others:
+            layer.weight.copy_(torch.eye(len(neuron)))
+            layer.bias.zero_()
+
+    def _free(self, network: bool) -> Tensor:
         """Which numbers this form may have. Capacities depend on their own channel and on those
         that are parameters, which have no equation."""
         model, C = self.model, self.model.channels
@@ -354,19 +373,11 @@ class Identification:
                 carry[..., 1 + C : 1 + model.states] = False
         masks["forcing"][:] = "vorticity" in model.forms
         masks["forcing"][:, 0] = False
+        for part, name in PARTS.items():
+            masks[name] &= part in model.parts
+        masks["last.weight"][:] = False
+        masks["last.weight"][:C] = network & ~constant[:, None]
         return free
-
-    def _effects(self) -> Tensor:
-        """What derivatives in the numbers are multiplied by for the effect of each. Logarithms have
-        no zero; the conductance of a wall is that of both distances, before and behind its face."""
-        effects = self._row()
-        parts = self._views(effects)
-        behind = self.model.unit * wall_distance(parts["distance"])
-        before = behind.new_tensor([distance for _, distance, _ in self._walls()])
-        before = before.view(*behind.shape[:-1], 1)
-        parts["diffusivity"].fill_(1 / GAIN)
-        parts["distance"].copy_(-(1 + before / behind) / DISTANCE_GAIN)
-        return effects
 
     def _keep(self, free: Tensor) -> None:
         """Leave these numbers in place, and nothing where the others are. Without diffusion there
@@ -381,18 +392,23 @@ class Identification:
             carry[:, 0] = carry.diagonal(dim1=1, dim2=2)[:] = True
         self._set(torch.where(kept, self._row(), self.absent))
         parts = {part for part, name in PARTS.items() if masks[name].any()}
+        parts |= {"react"} if masks["last.weight"].any() else set()
         model._set_parts(parts, model.forms, self.rings)
 
-    def _fit_form(self, moves: Tensor | None) -> float:
+    def _fit_form(self, form: Candidate) -> float:
         """Find the numbers of one form; the mean square of the error of next frames. Rates at
         the frames come first, because Burgers' equation had wrong minima without them."""
-        model, free, rate_error = self.model, self._free(), self._rate_error()
+        model, free, rate_error = self.model, self._free(form.network), self._rate_error()
         self._keep(free)
-        error = self._fit(rate_error, free, 2 if moves is None else 0)
+        error = self._fit(rate_error, free, 2 if form.moves is None else 0)
+        self._spread(free)
         if int(free.sum()) > MANY or "mass" in model.forms:
             free = self._needed(rate_error, free, error)
             self._keep(free)
-        self._fit(lambda: self._frame_error(1), free, FEW)
+        first = self._fit(lambda: self._frame_error(1), free, FEW)
+        special = model.sets is None and (form.moves is not None or "carry" not in form.parts)
+        if special and float(first.square().mean()) > HOPELESS:
+            return math.inf
         error = self._frame_error().flatten()
         row, parts, squares = self._row(), model.parts, float(error.square().mean())
         free = self._needed(self._frame_error, free, error)
@@ -410,6 +426,21 @@ class Identification:
             self._fit(partial(self._weighted_error, typical), free, FEW)
         return float(self._frame_error().square().mean())
 
+    def _spread(self, free: Tensor) -> None:
+        """Set the diffusivities to that multiple of themselves which predicts frames best. Rates of
+        noise say little of them."""
+        some, row = self._views(free)["diffusivity"], self._row()
+        best = math.inf
+        for factor in FACTORS if bool(some.any()) else ():
+            now = row.clone()
+            self._views(now)["diffusivity"][some] += math.log(factor) / GAIN
+            self._set(now)
+            squares = float(self._frame_error(1).square().mean())
+            if squares < best:
+                best, kept = squares, now
+        if best < math.inf:
+            self._set(kept)
+
     def _function(self, error: Callable[[], Tensor], free: Tensor) -> Callable[[Tensor], Tensor]:
         """Errors (rows,) as a function of the free numbers, which it sets."""
 
@@ -425,9 +456,18 @@ class Identification:
         return errors(levenberg_marquardt(errors, self._row()[free], self.largest[free], turns))
 
     def _needed(self, error: Callable[[], Tensor], free: Tensor, now: Tensor) -> Tensor:
-        """Which of the free numbers explain something of these errors, to first order."""
-        effects = jacobian(self._function(error, free), self._row()[free], now)
-        effects = effects * self._effects()[free]
+        """Which of the free numbers explain something of these errors, to first order. Logarithms
+        have no zero; walls are left out as they are, because a derivative says nothing of a wall
+        that holds what is beside it."""
+        errors, row, scale = self._function(error, free), self._row(), self._row()
+        self._views(scale)["diffusivity"].fill_(1 / GAIN)
+        effects = jacobian(errors, row[free], now) * scale[free]
+        self._views(walls := torch.zeros_like(free))["distance"].fill_(True)
+        for column in walls[free].nonzero().flatten():
+            numbers = row[free]
+            numbers[column] = self.absent[free][column]
+            effects[:, column] = now - errors(numbers)
+        self._set(row)
         return free.masked_scatter(free, needed(effects, effects.sum(1) - now))
 
     def _frame_error(self, frames: int = FRAMES) -> Tensor:
@@ -438,7 +478,7 @@ class Identification:
         for _ in range(n):
             states.append(model.step(torch.cat(states[-model.history :], -1), 1.0, self.where))
         errors = torch.stack(states[known:], 1) - self.targets[:, :n]
-        return self._within(errors) / self.change[:, :n]
+        return errors / self.change[:, :n]
 
     def _weighted_error(self, typical: float) -> Tensor:
         """`_frame_error` of windows that count the less, the more they leave."""
@@ -473,7 +513,7 @@ class Identification:
 
         def rate_error() -> Tensor:
             moved = torch.einsum("t,nt...->n...", shares, self._rates(every).view_as(z))
-            error = self._within(moved - target) / (change[:, 0] * (z.shape[1] - 1))
+            error = (moved - target) / (change[:, 0] * (z.shape[1] - 1))
             return self._means(error, self.block)
 
         return rate_error
@@ -500,20 +540,6 @@ def some(windows: Tensor, count: int) -> Tensor:
     """So many of windows (N, ...), which steps of the golden ratio spread over all of them."""
     places = torch.arange(min(count, len(windows)), device=windows.device)
     return windows[(places * ((math.sqrt(5) - 1) / 2) % 1 * len(windows)).long()]
-
-
-def block_size(frames: Tensor, dim: int) -> int:
-    """Cells of a block along an axis of frames (S, T, \\*grid, C): 1 unless neighbours alternate,
-    which differences of the sixth order tell from steep slopes."""
-    n, late = frames.shape[dim], frames[:, (frames.shape[1] - 1) // 2 :]
-    if n < 2 * CELLS:
-        return 1
-    zigzag, change = (
-        x.square().flatten(0, -2).mean(0).sqrt()
-        for x in (late.diff(n=6, dim=dim) / 2**6, late.diff(dim=1))
-    )
-    most = n // CELLS if bool((zigzag > ZIGZAG * change).any()) else 1
-    return max(k for k in range(1, most + 1) if n % k == 0)
 
 
 def jacobian(
