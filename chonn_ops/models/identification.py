@@ -102,13 +102,12 @@ EACH = 64
 
 
 class Candidate(NamedTuple):
-    """An equation to try: its parts, its forms, how far states move in a frame at its start,
-    (axes, C), and whether its rate is more than a polynomial."""
+    """An equation to try: its parts, its forms, and how far states move in a frame at its start,
+    (axes, C)."""
 
     parts: set[str]
     forms: Set[str] = frozenset()
     moves: Tensor | None = None
-    network: bool = False
 
 
 class Identification:
@@ -145,7 +144,7 @@ class Identification:
                 model.load_state_dict(best[1])
                 form, worth = form._replace(moves=best[2].moves), self._is_smoother(best[0])
             else:
-                worth = best[0] >= ENOUGH and not (form.network and best[0] == math.inf)
+                worth = best[0] >= ENOUGH and (form.forms != {"hats"} or best[0] < math.inf)
             if not worth:
                 continue
             self._begin(form)
@@ -229,7 +228,8 @@ class Identification:
                 return some(w, count * max(1, size // OVERLAP)), size
             size *= 2
         kept = slow(w, 1, *range(1, w.dim() - 1))
-        enough = math.ceil(EACH * self.absent.numel() / w[0, 0].numel())
+        numbers = self.absent.numel() - self.model.last.weight.numel()
+        enough = math.ceil(EACH * numbers / w[0, 0].numel())
         if w.shape[-1] > 1 and int(kept.sum()) >= enough:
             return some(w[kept], max(count, enough)), 1
         return some(w, count), 1
@@ -270,7 +270,7 @@ class Identification:
         """The forms that data of such windows and ends may have, from simple to rich."""
         model, still = self.model, ({"store", "diffuse"}, {"store", "diffuse", "react"})
         candidates = [Candidate(parts) for parts in still]
-        candidates.append(Candidate(still[-1], network=True))
+        candidates.append(Candidate(still[-1], {"hats"}))
         if model.sets is not None:
             return candidates
         forms, parts = [{"smooth"}], set(PARTS)
@@ -302,13 +302,13 @@ class Identification:
     def _begin(self, form: Candidate) -> None:
         """Nothing but diffusion, and walls near by at the potentials beside them."""
         model, unit, volumes = self.model, self.model.unit, self.where.volumes
-        parts, forms, moves, network = form
+        parts, forms, moves = form
         step = min(self.steps) if volumes is None else volumes.volume.mean() ** (1 / model.axes)
         model._set_parts(parts, set(forms), self.rings)
         for p in model.last.parameters():
             p.zero_()
-        if network:
-            self._set_kinks()
+        if "hats" in forms:
+            self._set_hats()
         row = torch.zeros_like(self.absent)
         numbers = self._views(row)
         start = math.log(START * (float(step) / unit) ** 2)
@@ -328,24 +328,25 @@ class Identification:
                 numbers["carry"][axis, 0, 1 + axis, 1] = 1
         self._set(row)
 
-    def _set_kinks(self) -> None:
-        """Let the network's features be kinks, at values that are spread over those of a channel,
-        so that its last layer can be found as other numbers are."""
-        model = self.model
+    def _set_hats(self) -> None:
+        """Let the network's features be hats, spread over the values of each channel: differences
+        of kinks. Their shares are found as other numbers are, in the last layer."""
+        model, C = self.model, self.model.channels
         first, *others = (layer for layer in model.trunk if isinstance(layer, nn.Linear))
         neuron = torch.arange(first.out_features, device=self.frames.device)
-        C = model.channels
-        channel, place = neuron % C, neuron // C / math.ceil(len(neuron) / C)
+        count, channel = math.ceil(len(neuron) / C), neuron % C
         least, most = (self.frames.flatten(0, -2) / model.units.size).aminmax(dim=0)
-        slope = math.ceil(len(neuron) / C) / (most - least).clamp(min=1e-9)[channel]
+        slope = count / (most - least).clamp(min=1e-9)[channel]
         first.weight.zero_()
         first.weight[neuron, C + channel] = slope
-        first.bias.copy_(-slope * (least + (most - least) * place[:, None])[neuron, channel])
-        for layer in others:
+        first.bias.copy_(-slope * least[channel] - neuron // C)
+        for number, layer in enumerate(others):
             layer.weight.copy_(torch.eye(len(neuron)))
             layer.bias.zero_()
+            for later, share in ((C, -2.0), (2 * C, 1.0)) if number == 0 else ():
+                layer.weight.diagonal(later).fill_(share)
 
-    def _free(self, network: bool) -> Tensor:
+    def _free(self) -> Tensor:
         """Which numbers this form may have. Capacities depend on their own channel and on those
         that are parameters, which have no equation."""
         model, C = self.model, self.model.channels
@@ -376,7 +377,7 @@ class Identification:
         for part, name in PARTS.items():
             masks[name] &= part in model.parts
         masks["last.weight"][:] = False
-        masks["last.weight"][:C] = network & ~constant[:, None]
+        masks["last.weight"][:C] = ~constant[:, None] if "hats" in model.forms else False
         return free
 
     def _keep(self, free: Tensor) -> None:
@@ -398,7 +399,7 @@ class Identification:
     def _fit_form(self, form: Candidate) -> float:
         """Find the numbers of one form; the mean square of the error of next frames. Rates at
         the frames come first, because Burgers' equation had wrong minima without them."""
-        model, free, rate_error = self.model, self._free(form.network), self._rate_error()
+        model, free, rate_error = self.model, self._free(), self._rate_error()
         self._keep(free)
         error = self._fit(rate_error, free, 2 if form.moves is None else 0)
         self._spread(free)
@@ -410,11 +411,14 @@ class Identification:
         if special and float(first.square().mean()) > HOPELESS:
             return math.inf
         error = self._frame_error().flatten()
+        if float(error.square().mean()) > HOPELESS:
+            error = self._fit(self._frame_error, free, FEW)
         row, parts, squares = self._row(), model.parts, float(error.square().mean())
         free = self._needed(self._frame_error, free, error)
         self._keep(free)
         after = float(self._fit(self._frame_error, free).square().mean())
-        if not model.parts or after > 2 * squares + LITTLE:
+        nothing = float(((self.windows[:, -1:] - self.targets) / self.change).square().mean())
+        if after > min(2 * squares + LITTLE, WORSE * nothing):
             # All terms stay where none explains much, so that something learns, and where those
             # that seemed to explain nothing did, beyond the first order.
             model._set_parts(parts, model.forms, self.rings)
@@ -468,7 +472,15 @@ class Identification:
             numbers[column] = self.absent[free][column]
             effects[:, column] = now - errors(numbers)
         self._set(row)
-        return free.masked_scatter(free, needed(effects, effects.sum(1) - now))
+        # What diffuses stays with its walls and its capacity.
+        base, above = torch.full_like(row, -1), torch.full_like(row, -2)
+        channels = torch.arange(self.model.channels).to(row)
+        self._views(base)["diffusivity"].copy_(channels)
+        parts = self._views(above)
+        parts["storage"].copy_(channels[:, None].expand_as(parts["storage"]))
+        parts["distance"].copy_(channels.expand_as(parts["distance"]))
+        locks = base[free][:, None] == above[free]
+        return free.masked_scatter(free, needed(effects, effects.sum(1) - now, locks))
 
     def _frame_error(self, frames: int = FRAMES) -> Tensor:
         """Error of the next frames over the change, (N, frames, \\*grid, C)."""
@@ -575,9 +587,9 @@ def levenberg_marquardt(
     return start
 
 
-def needed(effects: Tensor, target: Tensor) -> Tensor:
+def needed(effects: Tensor, target: Tensor, locks: Tensor) -> Tensor:
     """Which columns (rows, numbers) least squares need for a target (rows,): without any of them
-    the squares are larger by `WORTH`."""
+    the squares are larger by `WORTH`, or there are others that lock it (numbers, numbers)."""
     unit = effects.norm(dim=0)
     effects = effects / torch.where(unit > 0, unit, 1)
     gram, drive, whole = effects.T @ effects, effects.T @ target, float(target.square().sum())
@@ -587,6 +599,7 @@ def needed(effects: Tensor, target: Tensor) -> Tensor:
         inverse = torch.linalg.inv(gram[keep][:, keep])
         shares = inverse @ drive[keep]
         rises = shares.square() / inverse.diagonal()
+        rises[locks[keep][:, keep].any(1)] = math.inf
         rest = max(whole - float(shares @ drive[keep]), 0.0)
         if rises.min() > WORTH * rest + LITTLE * len(target):
             break

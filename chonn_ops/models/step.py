@@ -53,7 +53,7 @@ from chonn_ops.nn.layers import Factory
 # errors of 0.003 instead of 0.069; with the fourth order fast advection had 0.0052 instead of
 # 0.0029); velocities that a circuit finds from what flowed into each node since the last frame, or
 # from the state as vorticity.
-FORMS = ("smooth", "mass", "vorticity")
+FORMS = ("smooth", "mass", "vorticity", "hats")
 BOUNDARIES = ("auto", "periodic", "robin")
 # Cells that the fastest wave may cross in one step of limited fluxes, as in PDEBench's generators;
 # of those of hidden velocities; and of smooth ones, which are stable to 1.78: to that of the four
@@ -157,7 +157,8 @@ class _CHONNStep(Pretrained):
         self.inverses = several and bool((self.positive > 0).any())
         self.history = 2 if "mass" in forms else 1
         self.in_channels = self.history * self.channels
-        network = [*self.trunk.parameters(), *self.last.parameters()]
+        features = [] if "hats" in forms else self.trunk.parameters()
+        network = [*features, *self.last.parameters()]
         walls = [] if all(self.rings) else [self.level, self.distance]
         of_parts = {
             "carry": [self.carry],
@@ -585,6 +586,7 @@ class _CHONNStep(Pretrained):
         names = [f"u{c}" for c in range(C)] + [f"w{'xyz'[a]}" for a in range(self.states - C)]
         features = ["", *(f" {x}" for x in names), *(f" / {x}" for x in names)]
         lines, none = list[str](), torch.zeros(1, self.states, 1, 1)
+        least = 2 * self.unit**2 * math.exp(DIFFUSIVITY + GAIN * NUMBERS["diffusivity"][0])
         for c in range(self.states if "mass" in self.forms else C):
             terms = []
             for (a, j, f), x in _not_zero(values.get("speed", none)[:, c]):
@@ -592,12 +594,15 @@ class _CHONNStep(Pretrained):
             if c < C:
                 for (m,), x in _not_zero(values.get("reaction", torch.zeros(C, 1))[c]):
                     terms.append((x, "".join(f" {names[k]}" for k in self.powers[m])))
-                if "diffuse" in self.parts:
-                    terms.append((float(values["diffusivity"][c]), f" div grad {names[c]}"))
+                # The logarithm of what does not diffuse is finite.
+                if "diffuse" in self.parts and (d := float(values["diffusivity"][c])) > least:
+                    terms.append((d, f" div grad {names[c]}"))
             right = " ".join(f"{'-' if x < 0 else '+'} {abs(x):.4g}{text}" for x, text in terms)
             lines.append(f"d/dt {names[c]} = {right or '0'}")
         if "store" in self.parts:
             lines.append("all over a capacity that depends on the channels")
+        if "hats" in self.forms:
+            lines.append("and a rate of the network of each point")
         if "vorticity" in self.forms:
             lines.append("and a source that depends on the place")
             lines.append("w = curl of psi, -div grad psi = u0 - its mean")
