@@ -619,18 +619,18 @@ class _CHONNStep(Pretrained):
     ) -> Tensor:
         """Start from the equation that predicts some frames best, without the parts that it lacks.
 
-        Sets units, and finds all numbers but those of the pointwise network by nonlinear least
-        squares on next frames (Levenberg and Marquardt). Terms that explain next to nothing are
-        dropped one by one, as in the sparse identification of dynamics (S. Brunton, J. Proctor and
-        J. Kutz, 2016), and the others found again. Parts without terms are left out: they take no
-        time, and do not learn. It takes some seconds, and draws no random numbers. Along an axis of
-        256 cells or more whose neighbours alternate, as in data of explicit schemes at the limit of
-        their stability, it compares means over blocks of cells, and only those away from walls.
+        Sets units, and finds the numbers by nonlinear least squares on next frames (Levenberg and
+        Marquardt), of equations from simple to rich: what stores and diffuses, with a reaction,
+        with a rate that is more than a polynomial, and with what carries. A richer one is taken if
+        it is better by far. Terms that explain next to nothing are dropped one by one, as in the
+        sparse identification of dynamics (S. Brunton, J. Proctor and J. Kutz, 2016), and the others
+        found again. Parts without terms are left out: they take no time, and do not learn. It takes
+        some seconds, minutes where gases flow, and draws no random numbers.
 
         Parameters
         ----------
         frames : Tensor, shape (S, T, channels, \\*grid); on a mesh (S, T, N, channels)
-            S series of T >= 2 frames like those to be predicted, without a jump at the start.
+            S series of T >= 2 frames like those to be predicted.
         spacing, nodes, volumes
             As in `forward`.
 
@@ -710,7 +710,8 @@ class CHONNStep2d(_CHONNStep):
     D     one number a channel
     A_a   a matrix that couples the channels along axis a; affine in the channels and, with several,
           in the inverses of those that stay away from 0
-    R     a polynomial of degree 3 (2 from four channels on), and a network of each point
+    R     a polynomial of degree 3 (2 from four channels on), and a network of each point, which
+          `calibrate` may make hat functions of the values of a channel with fixed places
     C     the exponential of a linear function of u and log u, and of a network of each point
     ===== ========================================================================================
 
