@@ -149,7 +149,8 @@ class Identification:
                 continue
             self._begin(form)
             squares = min(math.inf, self._fit_form(form))  # of NaN, infinity
-            if not best[1] or squares < WORSE * best[0]:
+            plain = not form.forms and form.moves is None
+            if squares < WORSE * best[0] or (plain and best[0] == math.inf):
                 best = squares, copy.deepcopy(model.state_dict()), form
         model.load_state_dict(best[1])
         errors = self._frame_error()
@@ -402,10 +403,10 @@ class Identification:
         model, free, rate_error = self.model, self._free(), self._rate_error()
         self._keep(free)
         error = self._fit(rate_error, free, 2 if form.moves is None else 0)
-        self._spread(free)
         if int(free.sum()) > MANY or "mass" in model.forms:
             free = self._needed(rate_error, free, error)
             self._keep(free)
+        self._spread(free)
         first = self._fit(lambda: self._frame_error(1), free, FEW)
         special = model.sets is None and (form.moves is not None or "carry" not in form.parts)
         if special and float(first.square().mean()) > HOPELESS:

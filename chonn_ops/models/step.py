@@ -664,7 +664,7 @@ class _CHONNStep(Pretrained):
         # with a pace of 1, and has 0.0002. Numbers of hidden velocities are small: gravity of a dam
         # break is 0.02, and with a pace of 0.7 four steps at that rate doubled its error.
         pace = 0.0 if "mass" in self.forms else PACE * drift
-        self.set_pace(min(max(pace, SLOWEST), 1.0))
+        self.set_pace(min(max(SLOWEST, pace), 1.0))  # the slowest for NaN
         self.to(dtype)
         return errors.to(dtype)
 
