@@ -214,6 +214,11 @@ class _CHONNStep(Pretrained):
         logs = self.pace * (F.linear(h, self.storage) + logs)
         return (STORE * logs.to(v)).clamp(-12, 12).exp()
 
+    def _react(self, v: Tensor, time: float) -> Tensor:
+        if "react" not in self.parts:
+            return v
+        return v + time * self.rate(v + time / 2 * self.rate(v))
+
     # What is carried, z (B, \\*grid, R): the state, and its velocity if that is a state, too.
 
     def _speeds(self, time: float, steps: Sequence[float]) -> list[Tensor]:
@@ -435,35 +440,27 @@ class _CHONNStep(Pretrained):
         slow = (-DIFFUSIVITY - GAIN * self._number("diffusivity").to(v)).exp() / self.unit**2
         return self.capacity(v) * slow if store else slow
 
-    def _exchange(self, v: Tensor, time: float, circuit: Circuit | None) -> Tensor:
-        """What reacts, in two explicit stages, and what diffuses, in two implicit ones: of second
-        order together (U. Ascher, S. Ruuth and R. Spiteri, 1997)."""
+    def _diffuse(self, v: Tensor, time: float, circuit: Circuit) -> Tensor:
         part, store = STAGE * time, "store" in self.parts
-
-        def rate(u: Tensor) -> Tensor:
-            return self.rate(u) if "react" in self.parts else torch.zeros_like(u)
-
-        slow, before, change = v, rate(v), torch.zeros_like(v)
-        stage = v + part * before
-        if circuit is not None:
-            slow = self._slowness(v, store)
-            change = _implicit(stage, circuit, slow, part) - stage
-        after = rate(stage + change)
-        stage = v + time * (after + (1 / (2 * STAGE) - 1) * (after - before))
-        if circuit is None:
-            return stage
+        slow = self._slowness(v, store)
+        change = _implicit(v, circuit, slow, part) - v
         if store:  # that of the middle, with the same currents
-            middle = self._slowness(v + time / 2 * before + change / (2 * STAGE), store)
+            middle = self._slowness(v + change / (2 * STAGE), store)
             change, slow = change * (slow / middle), middle
-        return _implicit(stage + (1 / STAGE - 1) * change, circuit, slow, part)
+        return _implicit(v + (1 / STAGE - 1) * change, circuit, slow, part)
 
     def _step(self, z: Tensor, time: float, steps: Sequence[float], circuit: Any) -> Tensor:
-        if self.parts <= {"carry"}:
-            return self._carry(z, time, steps)
-        z, C = self._carry(z, time / 2, steps), self.channels
-        v = self._exchange(z[..., :C], time, circuit)
-        z = v if z.shape[-1] == C else torch.cat((v, z[..., C:]), -1)
-        return self._carry(z, time / 2, steps)
+        C, alone = self.channels, "diffuse" not in self.parts
+
+        def with_rest(v: Tensor) -> Tensor:
+            return v if z.shape[-1] == C else torch.cat((v, z[..., C:]), -1)
+
+        z = with_rest(self._react(z[..., :C], time / 2))
+        z = self._carry(z, time if alone else time / 2, steps)
+        if not alone:
+            z = with_rest(self._diffuse(z[..., :C], time, circuit))
+            z = self._carry(z, time / 2, steps)
+        return with_rest(self._react(z[..., :C], time / 2))
 
     def _lifted(self, before: Tensor, v: Tensor, dt: float, steps: Sequence[float]) -> Tensor:
         """A state with the velocity that led to it from the frame before, by shooting: the currents
@@ -724,11 +721,10 @@ class CHONNStep2d(_CHONNStep):
     the lowest waves is added), or the gradient of the one whose currents bring each node what it
     gained since the frame before (a depth of water). The latter needs two frames.
 
-    A step is of second order in time: half of the fluxes, the reaction in two explicit stages and
-    the circuit in two implicit ones, and the other half of the fluxes. Fluxes are limited (MUSCL)
-    or, for smooth data, differences of the sixth order in four stages, in as many steps as the
-    fastest wave needs. Where values cannot be read (exports, vmap), waves of more than 7 cells a
-    step are slowed down.
+    A step is of second order in time: half of the reaction and of the fluxes, the circuit in two
+    implicit stages, and both halves again. Fluxes are limited (MUSCL) or, for smooth data,
+    differences of the sixth order in four stages, in as many steps as the fastest wave needs.
+    Where values cannot be read (exports, vmap), waves of more than 7 cells a step are slowed down.
 
     `calibrate` finds the equation from some frames and leaves out the parts that it lacks. All
     numbers are parameters times ``pace``, a buffer that it sets: the better it fits, the less far a

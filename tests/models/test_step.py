@@ -46,6 +46,10 @@ def slowly(model, u):
     def pointwise(function, u):
         return function(u[None, :, None])[0, :, 0]
 
+    def react(u, dt):
+        rate = lambda u: pointwise(model.rate, u)  # noqa: E731
+        return u + dt * rate(u + dt / 2 * rate(u))
+
     def speed(u):
         first, second = model.carry[0, 0, 0, :2]
         return SPEED / h * (first + second * u.clamp(model.low[0], model.high[0]))
@@ -73,7 +77,7 @@ def slowly(model, u):
             u = u + fluxes(u + fluxes(u, dt / count) / 2, dt / count)
         return u
 
-    def exchange(u, dt):
+    def diffuse(u, dt):
         d = (DIFFUSIVITY + GAIN * model.diffusivity[0]).exp()
         matrix, current = torch.zeros(n, n, dtype=u.dtype), torch.zeros(n, dtype=u.dtype)
         for i in range(n if ring else n - 1):
@@ -91,18 +95,14 @@ def slowly(model, u):
                 torch.diag(c) + STAGE * dt * matrix, c * u + STAGE * dt * current
             )
 
-        rate, before = pointwise(model.rate, u), pointwise(model.capacity, u)
-        stage = u + STAGE * dt * rate
-        change = implicit(stage, before) - stage
-        later = pointwise(model.rate, stage + change)
-        middle = pointwise(model.capacity, u + dt / 2 * rate + change / (2 * STAGE))
-        share = 1 - 1 / (2 * STAGE)
-        reacted = u + dt * (share * rate + (1 - share) * later)
-        return implicit(reacted + (1 / STAGE - 1) * before / middle * change, middle)
+        before = pointwise(model.capacity, u)
+        change = implicit(u, before) - u
+        middle = pointwise(model.capacity, u + change / (2 * STAGE))
+        return implicit(u + (1 / STAGE - 1) * before / middle * change, middle)
 
     for _ in range(model.substeps):
         dt = 1 / model.substeps
-        u = carry(exchange(carry(u, dt / 2), dt), dt / 2)
+        u = react(carry(diffuse(carry(react(u, dt / 2), dt / 2), dt), dt / 2), dt / 2)
     return u
 
 
