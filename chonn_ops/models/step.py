@@ -214,11 +214,6 @@ class _CHONNStep(Pretrained):
         logs = self.pace * (F.linear(h, self.storage) + logs)
         return (STORE * logs.to(v)).clamp(-12, 12).exp()
 
-    def _react(self, v: Tensor, time: float) -> Tensor:
-        if "react" not in self.parts:
-            return v
-        return v + time * self.rate(v + time / 2 * self.rate(v))
-
     # What is carried, z (B, \\*grid, R): the state, and its velocity if that is a state, too.
 
     def _speeds(self, time: float, steps: Sequence[float]) -> list[Tensor]:
@@ -455,12 +450,18 @@ class _CHONNStep(Pretrained):
         def with_rest(v: Tensor) -> Tensor:
             return v if z.shape[-1] == C else torch.cat((v, z[..., C:]), -1)
 
-        z = with_rest(self._react(z[..., :C], time / 2))
+        # Half of the reaction comes first and half last, where the second is of the state that the
+        # first would have led to: together of second order, and one evaluation of the rate each.
+        change = torch.zeros_like(z[..., :C])
+        if react := "react" in self.parts:
+            change = time / 2 * self.rate(z[..., :C])
+            z = with_rest(z[..., :C] + change)
         z = self._carry(z, time if alone else time / 2, steps)
         if not alone:
             z = with_rest(self._diffuse(z[..., :C], time, circuit))
             z = self._carry(z, time / 2, steps)
-        return with_rest(self._react(z[..., :C], time / 2))
+        v = z[..., :C]
+        return with_rest(v + time / 2 * self.rate(v + change)) if react else z
 
     def _lifted(self, before: Tensor, v: Tensor, dt: float, steps: Sequence[float]) -> Tensor:
         """A state with the velocity that led to it from the frame before, by shooting: the currents
