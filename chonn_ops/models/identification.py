@@ -138,7 +138,7 @@ class Identification:
         """Error of the next frames over the change, as roots of mean squares, (C,); and that of the
         last of `FRAMES`, a frame, in which noise counts less."""
         model = self.model
-        best: tuple[float, dict[str, Tensor], Candidate | None] = math.inf, {}, None
+        best: tuple[float, dict[str, Tensor], Candidate] = math.inf, {}, Candidate(set())
         for form in self._candidates():
             if form.forms == {"smooth"}:  # of the best equation so far
                 model.load_state_dict(best[1])
@@ -435,7 +435,7 @@ class Identification:
         """Set the diffusivities to that multiple of themselves which predicts frames best. Rates of
         noise say little of them."""
         some, row = self._views(free)["diffusivity"], self._row()
-        best = math.inf
+        best, kept = math.inf, row
         for factor in FACTORS if bool(some.any()) else ():
             now = row.clone()
             self._views(now)["diffusivity"][some] += math.log(factor) / GAIN
@@ -443,8 +443,7 @@ class Identification:
             squares = float(self._frame_error(1).square().mean())
             if squares < best:
                 best, kept = squares, now
-        if best < math.inf:
-            self._set(kept)
+        self._set(kept)
 
     def _function(self, error: Callable[[], Tensor], free: Tensor) -> Callable[[Tensor], Tensor]:
         """Errors (rows,) as a function of the free numbers, which it sets."""
