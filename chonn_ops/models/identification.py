@@ -72,11 +72,11 @@ WORTH, LITTLE = 0.05, 1e-4
 # mean square is below this part of that of the simpler ones. Beyond 0.02 only, smooth compressible
 # flow on a plane had an error of 0.0149, with limited fluxes, instead of 0.0023. Smooth waves are
 # tried where they are better with the same equation: with limited ones alone advection by 51 cells
-# a frame, whose errors are small beside its change, had 0.050 instead of 0.003. From simple to rich
-# means without what carries and reacts at first: with all at once diffusion and sorption had 0.0014
-# instead of 0.0008, in three times the seconds. A rate that is more than a polynomial is
-# tried last of those that stay: PDEBench's diffusion and sorption on 1,024 cells, whose generator
-# alternates where the state is above 0.9 and so adds as much as a source, had 0.0031 without it.
+# a frame, whose errors are small beside its change, had 0.050 instead of 0.003. The simplest have
+# neither what carries nor what reacts: with all at once diffusion and sorption had 0.0014 instead
+# of 0.0008, and trained in three times the seconds. Without a rate that is more than a polynomial
+# PDEBench's diffusion and sorption on 1,024 cells had 0.0031 instead of 0.0012: its generator
+# alternates where the state is above 0.9, which acts as a source.
 ENOUGH, WORSE = 1e-4, 0.7
 # In the end windows count the less the more they leave, by the function of S. Geman and D. McClure
 # (1985) whose scale is their median, found so many times: a jump, or a start of white noise, is
@@ -157,21 +157,20 @@ class Identification:
         drift = float(errors[:, -1].square().mean().sqrt()) / errors.shape[1]
         return errors[:, 0].square().flatten(0, -2).mean(0).sqrt(), drift
 
-    def _walls(self) -> list[tuple[Tensor, float, float]]:
+    def _walls(self) -> list[tuple[Tensor, float]]:
         """For each wall that has a potential, in the order of `level`: states (S, T, F, C) beside
-        it, their distance from it, and half the size of their cells across it."""
-        v, (steps, _, nodes, volumes) = self.frames, self.where
+        it, and half the size of their cells across it."""
+        v, volumes = self.frames, self.where.volumes
         if volumes is None:
             return [
-                (v.narrow(axis + 2, end, 1).flatten(2, -2), pair[end] * step, step / 2)
-                for axis, (pair, step) in enumerate(zip(nodes, steps, strict=True))
+                (v.narrow(axis + 2, end, 1).flatten(2, -2), step / 2)
+                for axis, step in enumerate(self.steps)
                 for end in (0, -1)
             ]
         places = [volumes.sets[name] for name in self.model.sets]
-        walls = [[x[some] for x in volumes.walls] for some in places]
+        walls = [[x[some] for x in volumes.walls[:2]] for some in places]
         return [
-            (v[:, :, node], float(distance.mean()), float((volumes.volume[node] / area).mean() / 2))
-            for node, area, distance in walls
+            (v[:, :, node], float((volumes.volume[node] / area).mean() / 2)) for node, area in walls
         ]
 
     def _in_units(self, x: Tensor) -> Tensor:
@@ -315,7 +314,7 @@ class Identification:
         start = math.log(START * (float(step) / unit) ** 2)
         numbers["diffusivity"].fill_((start - DIFFUSIVITY) / GAIN)
         level, distance = (numbers[name].flatten(0, -2) for name in ("level", "distance"))
-        for i, (beside, _, half) in enumerate(self._walls()):
+        for i, (beside, half) in enumerate(self._walls()):
             level[i] = beside.flatten(0, -2).mean(0)
             distance[i] = math.log(half / (unit * DISTANCE)) / DISTANCE_GAIN
         for axis, move in enumerate([] if moves is None else moves):
@@ -341,11 +340,12 @@ class Identification:
         first.weight.zero_()
         first.weight[neuron, C + channel] = slope
         first.bias.copy_(-slope * least[channel] - neuron // C)
-        for number, layer in enumerate(others):
+        for layer in others:
             layer.weight.copy_(torch.eye(len(neuron)))
             layer.bias.zero_()
-            for later, share in ((C, -2.0), (2 * C, 1.0)) if number == 0 else ():
-                layer.weight.diagonal(later).fill_(share)
+        for layer in others[:1]:  # differences of the kinks of one channel
+            layer.weight.diagonal(C).fill_(-2.0)
+            layer.weight.diagonal(2 * C).fill_(1.0)
 
     def _free(self) -> Tensor:
         """Which numbers this form may have. Capacities depend on their own channel and on those

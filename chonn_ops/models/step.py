@@ -52,7 +52,7 @@ from chonn_ops.nn.layers import Factory
 # How it carries: differences of the sixth order instead of limited ones (rollouts of vorticity had
 # errors of 0.003 instead of 0.069; with the fourth order fast advection had 0.0052 instead of
 # 0.0029); velocities that a circuit finds from what flowed into each node since the last frame, or
-# from the state as vorticity.
+# from the state as vorticity. And how it reacts: by hats of the values, whose places are fixed.
 FORMS = ("smooth", "mass", "vorticity", "hats")
 BOUNDARIES = ("auto", "periodic", "robin")
 # Cells that the fastest wave may cross in one step of limited fluxes, as in PDEBench's generators;

@@ -403,7 +403,7 @@ def test_calibration_finds_what_diffuses_where_neighbours_alternate():
     change = frames.diff(dim=1).square().mean().sqrt()
     frames = frames + change / 4 * (-1) ** cells
     model = CHONNStep1d(1, boundary="robin", nodes="corners")
-    model.calibrate(frames.float())
+    assert model.calibrate(frames.float()) < 0.3  # the alternation itself is a quarter
     assert model.parts == {"diffuse"}
     assert model.coefficients()["diffusivity"].item() == pytest.approx(0.002, rel=0.01)
 
