@@ -201,7 +201,6 @@ OTHERS = {
     "lengths of a U-Net": (chonn_ops.CHONNUNet2d, {}, {"lengths": 2}),
     "boundary": (CHONNNetwork2d, {"boundary": "dirichlet"}, {"boundary": "neumann"}),
     "padding": (partial(chonn_ops.CHONNFNO1d, 1, 2), {}, {"padding": 0}),
-    "substeps": (chonn_ops.CHONNStep1d, {}, {"substeps": 2}),
     "inner": (CHONNNetwork2d, {"inner": "neumann"}, {"inner": "dirichlet"}),
     "nodes": (CHONNNetwork2d, {}, {"nodes": "left"}),
     **{

@@ -96,8 +96,7 @@ def slowly(model, u):
         middle = pointwise(model.capacity, u + change / (2 * STAGE))
         return implicit(u + (1 / STAGE - 1) * before / middle * change, middle)
 
-    for _ in range(model.substeps):
-        dt = 1 / model.substeps
+    for dt in [0.5, 0.5] if "halved" in model.forms else [1.0]:
         change = dt / 2 * pointwise(model.rate, u)
         u = carry(diffuse(carry(u + change, dt / 2), dt), dt / 2)
         u = u + dt / 2 * pointwise(model.rate, u + change)
@@ -105,9 +104,9 @@ def slowly(model, u):
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "robin"])
-@pytest.mark.parametrize("substeps", [1, 2])
-def test_a_step_is_that_of_the_equation(boundary, substeps):
-    model = drawn(1, boundary=boundary, substeps=substeps)
+@pytest.mark.parametrize("forms", [(), ("halved",)])
+def test_a_step_is_that_of_the_equation(boundary, forms):
+    model = drawn(1, boundary=boundary, forms=forms)
     u = state(2, 1, 12)
     with torch.no_grad():
         found = model(u)
@@ -451,7 +450,7 @@ def test_calibration_finds_a_rate_that_no_polynomial_is(tmp_path):
     frames = series(fired, 0.5 + 0.45 * torch.cos(2 * math.pi * place), 20).float()
     model = CHONNStep1d(1)
     assert model.calibrate(frames) < 0.05
-    assert model.forms == {"hats"}
+    assert "hats" in model.forms
     assert "react" in model.parts
     u = torch.tensor([0.3, 0.6, 0.95, 1.2])
     rate = (model.rate((u / model.size)[None, :, None]) * model.size).flatten()

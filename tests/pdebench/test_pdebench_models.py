@@ -222,11 +222,10 @@ def test_options_of_kinds():
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
     for axes, name in ((1, "Step1d"), (2, "Step2d"), (3, "Network3d")):
         assert type(entry.build(axes, host, {}).model).__name__ == f"CHONN{name}"
-    entry.check({"substeps": 2})
+    for either in ({"inner": "robin"}, {"boundary": "auto"}):
+        entry.check(either)
     for options, text in (
         ({"model": "step", "inner": "robin"}, "inner: expected to be left out with model='step'"),
-        ({"model": "steady", "substeps": 2}, "substeps: expected to be left out with model='stea"),
-        ({"inner": "robin", "substeps": 2}, "inner: expected to be left out with model='step'"),
         ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step')"),
         ({"model": "step", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):
@@ -236,7 +235,7 @@ def test_options_of_kinds():
         entry.build(1, host, {"inner": "robin"})
     wall = {"condition": "Dirichlet", "value": 1.0}
     walls = {"boundary": ["periodic", [wall, "robin"]]}
-    steps = ("auto", "Step", {"substeps": 2}), ("step", "Step", {"boundary": "robin"})
+    steps = ("auto", "Step", {"width": 8}), ("step", "Step", {"boundary": "robin"})
     for kind, name, options in (*steps, ("steady", "Network", walls)):
         options["model"] = kind
         entry.check(options)

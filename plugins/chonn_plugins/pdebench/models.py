@@ -28,7 +28,7 @@ FRAMES = 2
 CLASSES = {"steady": NETWORKS[1], "step": STEPS[1]}
 OPTIONS = {
     "steady": ("width", "depth", "boundary", "inner", "nodes"),
-    "step": ("width", "depth", "boundary", "nodes", "substeps"),
+    "step": ("width", "depth", "boundary", "nodes"),
 }
 
 
@@ -188,12 +188,16 @@ def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_network(options: Mapping[str, Any]) -> None:
     """Check the options of `chonn_network`, see `HostModel`."""
-    kind = options.get("model", "auto")
-    if kind == "auto":  # the first that has these options, as the data are not known
-        fit = (k for k in ("steady", *AUTO.values()) if options.keys() <= {"model", *OPTIONS[k]})
-        kind = next(fit, "step")
-    host = {"num_channels": 1, "initial_step": 1 if kind == "steady" else FRAMES}
-    build_network(axes_that_fit(options), host, {**options, "model": kind})
+    kind, refused = options.get("model", "auto"), list[ValueError]()
+    for name in OPTIONS if kind == "auto" else [kind]:  # "auto": as the data are not known, any
+        host = {"num_channels": 1, "initial_step": 1 if name == "steady" else FRAMES}
+        try:
+            build_network(axes_that_fit(options), host, {**options, "model": name})
+        except ValueError as error:
+            refused.append(error)
+        else:
+            return
+    raise refused[0]
 
 
 STAGES = {"stages": default_of(UNETS[1], "stages")}
