@@ -148,11 +148,11 @@ class Identification:
         model = self.model
         best: tuple[float, dict[str, Tensor], Candidate] = math.inf, {}, Candidate(set())
         for form in self._candidates():
+            worth = best[0] >= ENOUGH and (form.forms != {"hats"} or best[0] < math.inf)
             if form.forms == {"smooth"}:  # of the best equation so far
                 model.load_state_dict(best[1])
-                form, worth = form._replace(moves=best[2].moves), self._is_smoother(best[0])
-            else:
-                worth = best[0] >= ENOUGH and (form.forms != {"hats"} or best[0] < math.inf)
+                form = form._replace(moves=best[2].moves)
+                worth = "carry" in model.parts and self._is_better("smooth")
             if not worth:
                 continue
             self._begin(form)
@@ -265,14 +265,14 @@ class Identification:
             moves[axis] = torch.where(most > n // 2, most - n, most)
         return moves
 
-    def _is_smoother(self, squares: float) -> bool:
-        """Whether differences of the sixth order have far lower squares of errors than limited
-        fluxes of the same equation: at shocks they have not, and a fit would take as long again."""
-        model = self.model
-        if "carry" not in model.parts:
-            return False
-        model._set_parts(model.parts, model.forms | {"smooth"}, self.rings)
-        return float(self._frame_error().square().mean()) < WORSE * squares
+    def _is_better(self, form: str) -> bool:
+        """Whether most windows have far lower errors with the same equation in this form, too,
+        which then stays."""
+        model, forms, before = self.model, self.model.forms, self._typical_error()
+        model._set_parts(model.parts, forms | {form}, self.rings)
+        if not (better := self._typical_error() < WORSE * before):
+            model._set_parts(model.parts, forms, self.rings)
+        return better
 
     def _candidates(self) -> list[Candidate]:
         """The forms that data of such windows and ends may have, from simple to rich."""
@@ -437,10 +437,7 @@ class Identification:
             # All terms stay where none explains much, so that something learns, and where those
             # that seemed to explain nothing did, beyond the first order.
             return squares
-        one, forms = self._typical_error(), model.forms
-        model._set_parts(model.parts, forms | {"halved"}, self.rings)
-        if not self._typical_error() < WORSE * one:
-            model._set_parts(model.parts, forms, self.rings)
+        self._is_better("halved")
         for _ in range(ROUNDS):
             typical = self._typical_error() or math.inf
             self._fit(partial(self._weighted_error, typical), free, FEW)

@@ -436,6 +436,42 @@ def test_calibration_finds_a_capacity_and_walls_that_hold_what_is_beside_them():
     torch.testing.assert_close(capacity / capacity[-1], (u / 0.95) ** -0.2, rtol=0.02, atol=0)
 
 
+def grown(u, parts=100):
+    """u_t = 0.0125 u_xx + 0.025 u (1 - u) on a ring."""
+    for _ in range(parts):
+        spread = (u.roll(1, -1) - 2 * u + u.roll(-1, -1)) * u.shape[-1] ** 2
+        u = u + (0.0125 * spread + 0.025 * u * (1 - u)) / parts
+    return u
+
+
+def test_calibration_finds_a_little_diffusion_and_no_capacity_in_its_place():
+    level = torch.linspace(0.3, 0.7, 12, dtype=torch.float64)[:, None, None]
+    frames = series(grown, level + 0.002 * smooth(12, 1, 32), 20).float()
+    model = CHONNStep1d(1)
+    assert model.calibrate(frames) < 0.001
+    assert model.parts == {"react", "diffuse"}
+    assert model.coefficients()["diffusivity"].item() == pytest.approx(0.0125, rel=0.1)
+
+
+def test_calibration_takes_two_steps_where_the_order_of_the_parts_matters():
+    def moved(u, parts=100):
+        for _ in range(parts):
+            right, left = u.roll(-1, -1), u.roll(1, -1)
+            flow = 0.05 * u * (right - left) / 2 + 0.004 * 32 * (2 * u - left - right)
+            u = u - 32 * flow / parts
+        return u
+
+    frames = series(moved, 0.5 + 0.3 * smooth(4, 1, 32), 6).float()
+    model = CHONNStep1d(1)
+    assert model.calibrate(frames) < 0.01
+    assert model.parts == {"carry", "diffuse"}
+    assert "halved" in model.forms
+    # As two calls with half the time.
+    found = model(frames[:, 0])
+    model._set_parts(model.parts, model.forms - {"halved"}, model.rings)
+    torch.testing.assert_close(model(model(frames[:, 0], dt=0.5), dt=0.5), found)
+
+
 def fired(u, parts=20):
     """u_t = 0.001 u_xx + 0.03 beyond u = 0.8, between insulated walls."""
     for _ in range(parts):

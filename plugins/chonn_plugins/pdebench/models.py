@@ -188,16 +188,16 @@ def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_network(options: Mapping[str, Any]) -> None:
     """Check the options of `chonn_network`, see `HostModel`."""
-    kind, refused = options.get("model", "auto"), list[ValueError]()
-    for name in OPTIONS if kind == "auto" else [kind]:  # "auto": as the data are not known, any
-        host = {"num_channels": 1, "initial_step": 1 if name == "steady" else FRAMES}
-        try:
-            build_network(axes_that_fit(options), host, {**options, "model": name})
-        except ValueError as error:
-            refused.append(error)
-        else:
-            return
-    raise refused[0]
+
+    def build(kind: str) -> None:
+        host = {"num_channels": 1, "initial_step": 1 if kind == "steady" else FRAMES}
+        build_network(axes_that_fit(options), host, {**options, "model": kind})
+
+    kind = options.get("model", "auto")
+    try:  # the data, which choose, are not known
+        build("step" if kind == "auto" else kind)
+    except ValueError:
+        build("steady" if kind == "auto" else kind)
 
 
 STAGES = {"stages": default_of(UNETS[1], "stages")}
