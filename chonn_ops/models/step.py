@@ -70,6 +70,8 @@ MOST, FEW = 576, 9
 # Leak of circuits of velocities, over the square of the domain, which gives a mean a potential: the
 # longest wave's resistors conduct 40 / LEAK times as much.
 LEAK = 1e-4
+# Terms of an equation that are not written are below this part of the largest one.
+SMALL = 1e-3
 # Two implicit stages of this part of a step each are of second order and damp all that is stiff
 # (R. Alexander, 1977).
 STAGE = 1 - math.sqrt(0.5)
@@ -582,18 +584,20 @@ class _CHONNStep(Pretrained):
 
     def equation(self) -> str:
         """The equation that `coefficients` state, one line a channel; u are channels, w the
-        velocity that no frame shows, and d/dx, d/dy, d/dz slopes."""
+        velocity that no frame shows, and d/dx, d/dy, d/dz slopes. Training moves what `calibrate`
+        left at 0, so terms below `SMALL` of the largest one of their part are not written."""
         values, C = self.coefficients(), self.channels
         names = [f"u{c}" for c in range(C)] + [f"w{'xyz'[a]}" for a in range(self.states - C)]
         features = ["", *(f" {x}" for x in names), *(f" / {x}" for x in names)]
-        lines, none = list[str](), torch.zeros(1, self.states, 1, 1)
+        lines, speed = list[str](), values.get("speed", torch.zeros_like(self.carry))
+        reaction = values.get("reaction", torch.zeros_like(self.reaction))
         least = 2 * self.unit**2 * math.exp(DIFFUSIVITY + GAIN * NUMBERS["diffusivity"][0])
         for c in range(self.states if "mass" in self.forms else C):
             terms = []
-            for (a, j, f), x in _not_zero(values.get("speed", none)[:, c]):
+            for (a, j, f), x in _terms(speed[:, c], self.carry[:, c]):
                 terms.append((-x, f"{features[f]} d/d{'xyz'[a]} {names[j]}"))
             if c < C:
-                for (m,), x in _not_zero(values.get("reaction", torch.zeros(C, 1))[c]):
+                for (m,), x in _terms(reaction[c], self.reaction[c]):
                     terms.append((x, "".join(f" {names[k]}" for k in self.powers[m])))
                 # The logarithm of what does not diffuse is finite.
                 if "diffuse" in self.parts and (d := float(values["diffusivity"][c])) > least:
@@ -676,9 +680,10 @@ def _implicit(v: Tensor, circuit: Circuit, capacitance: Tensor, dt: float) -> Te
     return solve_checked(*network, AUTO)[0].to(v.dtype)
 
 
-def _not_zero(x: Tensor) -> list[tuple[tuple[int, ...], float]]:
-    """Places and values of the entries that are not 0."""
-    return [(tuple(place), float(x[tuple(place)])) for place in x.nonzero().tolist()]
+def _terms(x: Tensor, numbers: Tensor) -> list[tuple[tuple[int, ...], float]]:
+    """Places and values of the entries that are not 0, nor their numbers small."""
+    kept = (x != 0) & (numbers.abs() > SMALL * numbers.abs().amax())
+    return [(tuple(place), float(x[tuple(place)])) for place in kept.nonzero().tolist()]
 
 
 @torch.no_grad()
