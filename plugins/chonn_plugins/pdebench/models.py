@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -187,17 +188,13 @@ def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_network(options: Mapping[str, Any]) -> None:
-    """Check the options of `chonn_network`, see `HostModel`."""
-
-    def build(kind: str) -> None:
-        host = {"num_channels": 1, "initial_step": 1 if kind == "steady" else FRAMES}
-        build_network(axes_that_fit(options), host, {**options, "model": kind})
-
-    kind = options.get("model", "auto")
-    try:  # the data, which choose, are not known
-        build("step" if kind == "auto" else kind)
-    except ValueError:
-        build("steady" if kind == "auto" else kind)
+    """Check the options of `chonn_network`, see `HostModel`. The data, which are not known, may be
+    series or not."""
+    axes = axes_that_fit(options)
+    with suppress(ValueError):
+        build_network(axes, {"num_channels": 1, "initial_step": FRAMES}, options)
+        return
+    build_network(axes, {"num_channels": 1, "initial_step": 1}, options)
 
 
 STAGES = {"stages": default_of(UNETS[1], "stages")}
